@@ -1,0 +1,264 @@
+"""What values are made of, and the two estimators on plain arrays: one pass up the levels, no loop over nodes.
+
+Everything here works on one tree or on many trees concatenated (`Evidence.of(*trees)`), with the same result, bit for
+bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeforge.tree import Finish, Tree
+from treeforge.verdict import NO_VERDICT, Verdict
+
+Floats = NDArray[np.float64]
+Truncated = Literal["wrong", "skip"]
+"""Truncated trajectories count as wrong (value = ends correct within the budget) or are left out."""
+
+SINGLE_DRAW = 1 + 1e-9
+"""Fewer draws than this are one draw; HNC's split multiplicities add up to whole numbers only within rounding."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """The counted columns of a tree, or of several trees concatenated (several rows with parent -1).
+
+    Fields mean what they mean in `treeforge.tree.Tree`; all are arrays of n rows.
+    """
+
+    parent: NDArray[np.int32]
+    depth: NDArray[np.int16]
+    multiplicity: Floats
+    finish: NDArray[np.int8]
+    verdict: NDArray[np.int8]
+    rollouts: NDArray[np.int32]
+    rollouts_correct: NDArray[np.int32]
+    rollouts_undecided: NDArray[np.int32]
+    rollouts_truncated: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, *trees: Tree) -> Evidence:
+        """The evidence of `trees`, one after another: a row is at the sizes of the trees before its own, plus its row."""
+        if len(trees) == 1:
+            return cls(**{spec.name: getattr(trees[0], spec.name) for spec in fields(cls)})
+        columns: dict[str, Any] = {
+            spec.name: np.concatenate([getattr(tree, spec.name) for tree in trees]) for spec in fields(cls)
+        }
+        sizes = [tree.size for tree in trees]
+        offsets = np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+        parent = columns["parent"]
+        columns["parent"] = np.where(parent >= 0, parent + offsets, -1).astype(np.int32)
+        return cls(**columns)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcomes:
+    """The outcomes at each node itself, after the options on truncated and undecided ones were applied."""
+
+    ended: NDArray[np.bool_]
+    """bool[n]: the node ends a trajectory with an outcome that counts."""
+    right: Floats
+    """float64[n]: that outcome, 1 correct, 0 wrong; 0 where not `ended`."""
+    own: Floats
+    """float64[n]: r, own rollouts that count; 0 at ended nodes and engine errors."""
+    own_correct: Floats
+    """float64[n]: c, of these, correct."""
+
+
+def outcomes(evidence: Evidence, *, truncated: Truncated, undecided: Literal["left out", "wrong", "right"]) -> Outcomes:
+    """Sort the completions at each node into those that count and those that do not.
+
+    `no_answer` and `unparsable` are wrong; an engine error counts nowhere. `undecided` completions are left out for a
+    value, and counted as wrong or as right for the two ends of its interval.
+    """
+    trajectory = (evidence.verdict != NO_VERDICT) & (evidence.finish != Finish.ERROR)
+    if truncated == "skip":
+        trajectory &= evidence.finish != Finish.TRUNCATED
+    open_question = evidence.verdict == Verdict.UNDECIDED
+    right = evidence.verdict == Verdict.CORRECT
+    ended = trajectory if undecided != "left out" else trajectory & ~open_question
+    if undecided == "right":
+        right = right | open_question
+
+    starts_rollouts = (evidence.verdict == NO_VERDICT) & (evidence.finish != Finish.ERROR)
+    own = evidence.rollouts.astype(np.float64)
+    own_correct = evidence.rollouts_correct.astype(np.float64)
+    if undecided == "left out":
+        own -= evidence.rollouts_undecided
+    elif undecided == "right":
+        own_correct += evidence.rollouts_undecided
+    if truncated == "skip":
+        own -= evidence.rollouts_truncated
+    return Outcomes(
+        ended=ended,
+        right=(ended & right).astype(np.float64),
+        own=np.where(starts_rollouts, own, 0.0),
+        own_correct=np.where(starts_rollouts, own_correct, 0.0),
+    )
+
+
+def undecided_outcomes(evidence: Evidence, *, truncated: Truncated) -> Floats:
+    """float64[n]: undecided completions at each node itself, duplicates counted."""
+    is_open = (evidence.verdict == Verdict.UNDECIDED) & (evidence.finish != Finish.ERROR)
+    if truncated == "skip":
+        is_open &= evidence.finish != Finish.TRUNCATED
+    starts_rollouts = (evidence.verdict == NO_VERDICT) & (evidence.finish != Finish.ERROR)
+    return np.where(is_open, whole(evidence.multiplicity), np.where(starts_rollouts, evidence.rollouts_undecided, 0.0))
+
+
+def whole(multiplicity: Floats) -> Floats:
+    """Multiplicities as counts of completions: rounded, and at least 1, for HNC splits them."""
+    return np.maximum(np.rint(multiplicity), 1.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Levels:
+    """The rows of a forest sorted by depth, so that each level is a slice. Columns in this order are called sorted."""
+
+    order: NDArray[np.intp]
+    """intp[n]: the row at each sorted position."""
+    parent: NDArray[np.intp]
+    """intp[n]: the sorted position of each sorted node's parent; -1 at roots."""
+    starts: NDArray[np.intp]
+    """intp[depths + 2]: where each level starts; the last two are n, so that the deepest level has children (none)."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Levels:
+        """Sort by depth, rows of one depth in row order."""
+        n = len(evidence.parent)
+        order = np.argsort(evidence.depth, kind="stable")
+        position = np.empty(n, dtype=np.intp)
+        position[order] = np.arange(n)
+        above = evidence.parent[order]
+        parent = np.where(above >= 0, position[above], -1)
+        sizes = np.bincount(evidence.depth)
+        starts = np.concatenate(([0], np.cumsum(sizes), [n])).astype(np.intp)
+        return cls(order=order, parent=parent, starts=starts)
+
+    def upwards(self) -> Iterator[tuple[slice, slice, NDArray[np.intp]]]:
+        """(level, its children's level, each child's parent as an index into the level), the deepest level first."""
+        starts = self.starts.tolist()
+        for depth in range(len(starts) - 3, -1, -1):
+            level, below = slice(starts[depth], starts[depth + 1]), slice(starts[depth + 1], starts[depth + 2])
+            yield level, below, self.parent[below] - starts[depth]
+
+    def unsort(self, column: Floats) -> Floats:
+        """A sorted column, back in row order."""
+        out = np.empty_like(column)
+        out[self.order] = column
+        return out
+
+
+def subtree_sums(levels: Levels, own: Floats) -> Floats:
+    """float64[n]: for every node the sum of `own` (float64[n], in row order) over the node and all nodes below it."""
+    total = own[levels.order]
+    for level, below, parent in levels.upwards():
+        total[level] += np.bincount(parent, total[below], level.stop - level.start)
+    return levels.unsort(total)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Means:
+    """An estimator's result, in row order."""
+
+    value: Floats
+    """float64[n]: NaN where there is no evidence."""
+    weight: Floats
+    """float64[n]: the value's denominator. `policy_mean`: M, draws from the node (0 where the node itself ended a
+    trajectory); `leaf_share`: T, completions that ended at or below it."""
+    variance: Floats
+    """float64[n]: estimated variance of `value`; 0 at ended trajectories, NaN where `value` is."""
+    effective: Floats
+    """float64[n]: effective sample size, the n of the binomial with the same uncertainty; 0 where no evidence."""
+
+
+def policy_mean(outcome: Outcomes, levels: Levels, multiplicity: Floats) -> Means:
+    """V = (c + Σ m_k V_k) / M with M = r + Σ m_k, over own rollouts and evaluated children: what the policy sampled.
+
+    **Variance.** The policy was asked M times at this node. Draw i fell on child k(i), whose true value is z_i, and
+    the estimate uses V_k = z_i + e_k; an own rollout is a draw of its own with e = 0. So V = Σ (z_i + e_k(i)) / M, and
+    given the draws' children, with w_k = m_k / M and σ² = Var z,
+
+        Var V = σ² / M + Σ w_k² Var_k,
+
+    since all m_k draws of one child share one e_k. The spread that is seen, s² = Σ m_k (V_k - V)² / (M - 1), holds
+    both kinds: E s² = σ² + M/(M - 1) Σ w_k (1 - w_k) Var_k. Putting σ² from here into Var V gives the unbiased
+
+        Var V = s² / M + M/(M - 1) Σ w_k (w_k - 1/M) Var_k = Σ m_k [(V_k - V)² + (m_k - 1) Var_k] / (M (M - 1)).
+
+    Where no draws coincide this is s²/M: the spread between the draws says it all. A multiplicity below 1 (HNC) adds
+    no second term. One draw shows no spread; V (1 - V), the most it can be, stands for it.
+
+    **Effective size.** V (1 - V) + Var estimates the variance of a single outcome without bias, so
+    n_eff = 1 + V (1 - V) / Var; with own rollouts only, this is exactly r. It is bounded by two things. First Kish's
+    size 1 / Σ (leaf weight)²: what unequal weights leave even if no draw differed from another. Second M²: that M draws
+    agree does not show that the between-draw share of the variance is 0, only that it is not much above 1/M, and a
+    share of 1/M gives n_eff = M².
+    """
+    n = len(levels.order)
+    ended, right = outcome.ended[levels.order], outcome.right[levels.order]
+    own, own_correct = outcome.own[levels.order], outcome.own_correct[levels.order]
+    m_all = multiplicity[levels.order]
+    value, variance = np.full(n, np.nan), np.full(n, np.nan)
+    weight, effective, leaf_weights = np.zeros(n), np.zeros(n), np.zeros(n)
+
+    for level, below, parent in levels.upwards():
+        size = level.stop - level.start
+        known = value[below] == value[below]
+        m = np.where(known, m_all[below], 0.0)
+        v_below = np.where(known, value[below], 0.0)
+        r, c = own[level], own_correct[level]
+        draws = r + np.bincount(parent, m, size)
+        correct = c + np.bincount(parent, m * v_below, size)
+        some = np.where(draws > 0, draws, 1.0)
+        v = np.minimum(correct / some, 1.0)
+
+        var_below = np.where(known, variance[below], 0.0)
+        spread = m * ((v_below - v[parent]) ** 2 + np.maximum(m - 1, 0.0) * var_below)
+        spread_sum = c * (1 - v) ** 2 + (r - c) * v**2 + np.bincount(parent, spread, size)
+        several = draws > SINGLE_DRAW
+        var = np.where(several, spread_sum / np.where(several, draws * (draws - 1), 1.0), v * (1 - v))
+
+        # m samples that ended alike are m leaves; samples that went on share the leaves below their common child.
+        squares = np.where(ended[below], np.minimum(m, m * m), m * m * leaf_weights[below])
+        kish_weights = (r + np.bincount(parent, squares, size)) / some**2
+        kish = 1 / np.where(kish_weights > 0, kish_weights, 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread_size = np.where(var > 0, 1 + v * (1 - v) / var, np.inf)
+
+        leaf = ended[level]
+        evaluated = (draws > 0) & ~leaf
+        weight[level] = np.where(evaluated, draws, 0.0)
+        value[level] = np.where(leaf, right[level], np.where(evaluated, v, np.nan))
+        variance[level] = np.where(leaf, 0.0, np.where(evaluated, var, np.nan))
+        leaf_weights[level] = np.where(leaf, 1.0, kish_weights)
+        bound = np.minimum(kish, np.maximum(draws, 1.0) ** 2)
+        effective[level] = np.where(leaf, 1.0, np.where(evaluated, np.minimum(spread_size, bound), 0.0))
+    return Means(
+        value=levels.unsort(value),
+        weight=levels.unsort(weight),
+        variance=levels.unsort(variance),
+        effective=levels.unsort(effective),
+    )
+
+
+def leaf_share(outcome: Outcomes, levels: Levels, multiplicity: Floats) -> Means:
+    """V = C / T over the completions that ended at or below a node, each counted once (HRM paper, arXiv 2503.13551).
+
+    T counts own rollouts and ended leaves with their multiplicity (not the multiplicity of the path to them). Where
+    duplicate siblings are not merged, this is exactly the paper's share of correct leaves. The variance is
+    binomial with n = T, as if all leaves were independent; that they are not is `policy_mean`'s concern.
+    """
+    leaves = np.where(outcome.ended, multiplicity, 0.0)
+    total = subtree_sums(levels, outcome.own + leaves)
+    correct = subtree_sums(levels, outcome.own_correct + leaves * outcome.right)
+    evaluated = total > 0
+    some = np.where(evaluated, total, 1.0)
+    value = np.where(evaluated, np.minimum(correct / some, 1.0), np.nan)
+    variance = np.where(outcome.ended, 0.0, value * (1 - value) / some)
+    return Means(value=value, weight=total, variance=variance, effective=total)

@@ -1,0 +1,163 @@
+"""`hrm`: training rows of a hierarchical reward model, one or two consecutive steps after what came before.
+
+HRM paper (arXiv 2503.13551), Section 3: single steps teach to see an error, pairs of steps to see it corrected; a pair
+has the label of its *later* step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from treeforge.export.formats.base import MAX_ROW_BYTES, NO_LABEL, NOT_FRESH, TOO_LARGE, Format, Rows, utf8_size
+from treeforge.export.schemas import LIST_OF_ROWS, Column
+from treeforge.export.trees import ExportTree, LabelledTree
+from treeforge.tree import Tree
+
+_SHIFT = 1e-9
+"""Two estimates of one value that differ by less are the same but for rounding."""
+
+_COLUMNS = (
+    Column("prompt", pa.string(), "the question"),
+    Column("previous", pa.string(), "the steps before `current`, concatenated; empty for a first step"),
+    Column("current", pa.string(), "the step to judge, or two consecutive ones"),
+    Column("span", pa.int8(), "steps in `current`: 1, or 2 where a later step may correct an earlier one"),
+    Column("hard", pa.bool_(), "the hard label, of the last step in `current`"),
+    Column("soft", pa.float64(), "the soft label, of the last step in `current`"),
+    Column("rollouts", pa.int64(), "decided outcomes behind the label"),
+    Column("low", pa.float64(), "lower end of the value's interval"),
+    Column("high", pa.float64(), "upper end of the value's interval"),
+    Column("estimator", pa.string(), "how the value was estimated"),
+    Column("problem_id", pa.string(), "the problem's id; a problem is in one split only"),
+    Column("tree_id", pa.int32(), "the tree's number in the run"),
+    Column("node_id", pa.int32(), "the last step's node in that tree"),
+    Column("source", pa.string(), "`tree`: the tree as grown; `hnc`: a tree after Hierarchical Node Compression"),
+    Column("compressed", pa.int8(), "the HNC pass, from 1; 0 for the tree as grown"),
+    Column("shifted", pa.bool_(), "compression moved the value of the last step: the controlled noise of HNC"),
+    Column("merged_from", LIST_OF_ROWS, "of merged nodes in `current`, the node_ids whose texts they join; else empty"),
+)
+
+
+def _rows(tree: ExportTree) -> Iterator[Rows]:
+    for number, labelled in tree.passes():
+        prefixes = _Prefixes(labelled.tree, MAX_ROW_BYTES - utf8_size(tree.problem.question))
+        shifted = _shifted(labelled, tree.values.value)
+        for span in (1, 2):
+            rows, left_out = _select(labelled, span, prefixes.size)
+            yield Rows(
+                _columns(tree, number, labelled, span, rows, prefixes, shifted),
+                len(rows),
+                left_out,
+                _pairs(labelled, rows) if span == 2 else {},
+            )
+
+
+def _select(labelled: LabelledTree, span: int, sizes: NDArray[np.int64]) -> tuple[NDArray[np.intp], dict[str, int]]:
+    """Nodes that end a sample of `span` steps, and how many do not by reason. `sizes`: -1 marks a prefix too large."""
+    candidates = np.flatnonzero(labelled.tree.depth >= span)
+    left_out = {}
+    fresh = labelled.fresh.get(span)
+    keeps = [
+        (NOT_FRESH, np.ones(len(labelled.hard), np.bool_) if fresh is None else fresh),
+        (NO_LABEL, (labelled.hard >= 0) | ~np.isnan(labelled.soft)),
+        (TOO_LARGE, sizes >= 0),
+    ]
+    for reason, keep in keeps:
+        kept = candidates[keep[candidates]]
+        if len(kept) < len(candidates):
+            left_out[reason] = len(candidates) - len(kept)
+        candidates = kept
+    return candidates, left_out
+
+
+def _columns(
+    tree: ExportTree,
+    number: int,
+    labelled: LabelledTree,
+    span: int,
+    rows: NDArray[np.intp],
+    prefixes: _Prefixes,
+    shifted: NDArray[np.bool_],
+) -> dict[str, Any]:
+    nodes, values, n = labelled.tree, labelled.values, len(rows)
+    listed, parents = rows.tolist(), nodes.parent[rows]
+    text, merged = nodes.text, nodes.merged_from
+    if span == 1:
+        before = parents.tolist()
+        current = [text[row] for row in listed]
+        merged_from = [merged[row] for row in listed]
+    else:
+        steps = list(zip(parents.tolist(), listed, strict=True))
+        before = nodes.parent[parents].tolist()
+        current = [text[first] + nodes.observation[first] + text[second] for first, second in steps]
+        merged_from = [merged[first] + merged[second] for first, second in steps]
+    return {
+        "prompt": [tree.problem.question] * n,
+        "previous": [prefixes.of(row) for row in before],
+        "current": current,
+        "span": np.full(n, span, np.int8),
+        "hard": labelled.hard[rows],
+        "soft": labelled.soft[rows],
+        "rollouts": values.rollouts[rows],
+        "low": values.low[rows],
+        "high": values.high[rows],
+        "estimator": [values.estimator] * n,
+        "problem_id": [tree.problem.problem_id] * n,
+        "tree_id": np.full(n, tree.number, np.int32),
+        "node_id": labelled.row_of[rows],
+        "source": ["hnc" if number else "tree"] * n,
+        "compressed": np.full(n, number, np.int8),
+        "shifted": shifted[rows],
+        "merged_from": merged_from,
+    }
+
+
+def _shifted(labelled: LabelledTree, original: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """bool[n]: nodes whose value differs from the same node's in the tree as grown; NaN equals NaN."""
+    now, before = labelled.values.value, original[labelled.row_of]
+    return ~((np.abs(now - before) <= _SHIFT) | (np.isnan(now) & np.isnan(before)))
+
+
+def _pairs(labelled: LabelledTree, rows: NDArray[np.intp]) -> dict[str, int]:
+    first, second = labelled.hard[labelled.tree.parent[rows]], labelled.hard[rows]
+    both = (first >= 0) & (second >= 0)
+    signs = Counter(zip(first[both].tolist(), second[both].tolist(), strict=True))
+    return {"-+"[a] + "-+"[b]: count for (a, b), count in sorted(signs.items(), reverse=True)}
+
+
+class _Prefixes:
+    """Prefix texts of a tree's nodes, each made once from its parent's: siblings share one string."""
+
+    def __init__(self, tree: Tree, limit: int) -> None:
+        self._tree = tree
+        self._texts: dict[int, str] = {0: ""}
+        sizes = [0 if limit >= 0 else -1]
+        steps = zip(tree.parent[1:].tolist(), tree.text[1:], tree.observation[1:], strict=True)
+        for parent, text, observation in steps:
+            size = sizes[parent] + utf8_size(text) + utf8_size(observation)
+            sizes.append(size if sizes[parent] >= 0 and size <= limit else -1)
+        self.size: NDArray[np.int64] = np.array(sizes, np.int64)
+        """int64[n]: UTF-8 bytes of each node's prefix; -1 where it is over the limit."""
+
+    def of(self, node: int) -> str:
+        """The text of all steps and observations from the root down to and including `node`."""
+        missing = []
+        while (text := self._texts.get(node)) is None:
+            missing.append(node)
+            node = int(self._tree.parent[node])
+        for row in reversed(missing):
+            text = self._texts[row] = text + self._tree.text[row] + self._tree.observation[row]
+        return text
+
+
+HRM = Format(
+    name="hrm",
+    about="Single steps and pairs of consecutive steps with their labels, for hierarchical and process reward models.",
+    columns=_COLUMNS,
+    rows=_rows,
+)

@@ -1,0 +1,182 @@
+"""What an answer is once it has been read: a small typed syntax tree. Immutable, bounded, evaluated by nobody but us."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+
+class _Node(msgspec.Struct, frozen=True, gc=False):
+    """Base of all nodes: immutable and hashable."""
+
+
+class Num(_Node):
+    """The rational p/q as it was written, not reduced."""
+
+    p: int
+    q: int = 1
+    digits: int = 0
+    """Significant digits of a number written as a decimal (q is then a power of ten); 0 for exact ones."""
+
+
+class Sym(_Node):
+    """A variable; subscripts and accents are part of the name."""
+
+    name: str
+
+
+class Const(_Node):
+    """`pi`, `e`, `i` or `inf`."""
+
+    name: str
+
+
+class Add(_Node):
+    """A sum of two or more terms."""
+
+    terms: tuple[Node, ...]
+
+
+class Neg(_Node):
+    """Unary minus."""
+
+    x: Node
+
+
+class Mul(_Node):
+    """A product of two or more factors."""
+
+    factors: tuple[Node, ...]
+
+
+class Div(_Node):
+    """A quotient."""
+
+    a: Node
+    b: Node
+
+
+class Pow(_Node):
+    """A power."""
+
+    base: Node
+    exponent: Node
+
+
+class Call(_Node):
+    """A function of `FUNCTIONS`, or an unknown one (`f`), at its arguments."""
+
+    name: str
+    args: tuple[Node, ...]
+
+
+class Big(_Node):
+    """`sum`, `prod` or `int` of `body` over `var` from `low` to `high` (None where not given)."""
+
+    op: str
+    var: str
+    low: Node | None
+    high: Node | None
+    body: Node
+
+
+class PlusMinus(_Node):
+    """`±x` (sign 1) or `∓x` (sign -1): two values, all signs of one expression chosen together."""
+
+    sign: int
+    x: Node
+
+
+class Percent(_Node):
+    """`x%`."""
+
+    x: Node
+
+
+class Degree(_Node):
+    """`x°`: an angle in degrees."""
+
+    x: Node
+
+
+class Based(_Node):
+    """A numeral with its base, `52_8`."""
+
+    digits: str
+    base: int
+
+
+class Quantity(_Node):
+    """A number with a unit, as written."""
+
+    x: Node
+    unit: str
+
+
+class Seq(_Node):
+    """Items in brackets: `(a, b)`, `[a, b)`, `{a, b}`; a bare list `a, b` has empty brackets."""
+
+    left: str
+    right: str
+    items: tuple[Node, ...]
+
+
+class SetOp(_Node):
+    """`union`, `intersection` or `difference` of sets."""
+
+    op: str
+    args: tuple[Node, ...]
+
+
+class Ratio(_Node):
+    """`a : b : c`."""
+
+    parts: tuple[Node, ...]
+
+
+class Matrix(_Node):
+    """Rows of a matrix or of an array; `cases` environments are bare lists instead."""
+
+    rows: tuple[tuple[Node, ...], ...]
+
+
+class Relation(_Node):
+    """A chain `a < b <= c`: operators of `= != < <= > >= in approx equiv` between operands."""
+
+    ops: tuple[str, ...]
+    operands: tuple[Node, ...]
+
+
+class Text(_Node):
+    """Words."""
+
+    content: str
+
+
+Node: TypeAlias = (
+    Num
+    | Sym
+    | Const
+    | Add
+    | Neg
+    | Mul
+    | Div
+    | Pow
+    | Call
+    | Big
+    | PlusMinus
+    | Percent
+    | Degree
+    | Based
+    | Quantity
+    | Seq
+    | SetOp
+    | Ratio
+    | Matrix
+    | Relation
+    | Text
+)
+
+PI, E, I, INFINITY = Const("pi"), Const("e"), Const("i"), Const("inf")
+EMPTY_SET = Seq("{", "}", ())

@@ -1,0 +1,309 @@
+"""The stages as functions, and the one place where policy, journal, judge and search are wired together.
+
+    problems ─> search ─> trees ─> label ─> compress ─> export
+
+`run` does all of it; `resume` goes on after any stop; `extend` adds problems or budget. Each has an async twin
+(`run_async` …) for callers that have an event loop. `label`, `compress` and `export` are views: they need no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from treeforge.config import BudgetConfig, Machine, Recipe, RunConfig, convert, differences, to_dict
+from treeforge.errors import ConfigError, RecipeChangedError, RunError
+from treeforge.policy import Policy, open_policy
+from treeforge.problem import Problem
+from treeforge.search.scheduler import Forest, Progress
+from treeforge.store.run import RunFolder
+from treeforge.store.tables import SCHEMA_VERSION
+from treeforge.verdict import Judge
+from treeforge.views import ExportSummary, compress, export, label
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = [
+    "RunResult", "compress", "export", "extend", "extend_async", "label", "resume", "resume_async", "run", "run_async", "search", "search_async",
+]  # fmt: skip
+
+_log = logging.getLogger("treeforge.pipeline")
+_VERSIONED = ("treeforge", "numpy", "pyarrow", "sympy")
+
+OnProgress = Callable[[Progress], None]
+T = TypeVar("T")
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """What a run came to."""
+
+    path: Path
+    """The run folder."""
+    statuses: dict[str, int]
+    """Problems by status."""
+    progress: Progress
+    """Counters of this sitting."""
+    dataset: ExportSummary | None
+    """Where the shards are; None where nothing could be exported."""
+
+
+async def run_async(
+    problems: Sequence[Problem],
+    out: Path | str,
+    config: RunConfig | None = None,
+    *,
+    policy: Policy | None = None,
+    judge: Judge | None = None,
+    on_progress: OnProgress | None = None,
+    source: str = "",
+) -> RunResult:
+    """Grow, label, compress and export. The same call on a folder that was stopped goes on where it stopped.
+
+    `policy` and `judge` replace those that the recipe names (a policy of your own counts in resume by its `identity`).
+    Raises `RecipeChangedError` where the folder was started with another recipe or other problems.
+    """
+    config = config or RunConfig()
+    path = Path(out)
+    if not problems:
+        raise ConfigError("there are no problems to run")
+    if (path / "manifest.json").exists():
+        folder = RunFolder.open(path)
+        _check_recipe(folder, config.recipe, problems)
+    else:
+        folder = RunFolder.create(path, _manifest(config, source), problems)
+    return await _go_on(folder, config.machine, policy, judge, on_progress, config)
+
+
+async def resume_async(
+    path: Path | str,
+    *,
+    machine: Machine | None = None,
+    recipe: Recipe | None = None,
+    retry_errors: bool = False,
+    policy: Policy | None = None,
+    judge: Judge | None = None,
+    on_progress: OnProgress | None = None,
+) -> RunResult:
+    """Go on with a run after any stop. `machine` may differ from before; a `recipe` is only compared.
+
+    `retry_errors` takes the requests that were given up out of the journal and grows their trees again.
+    """
+    folder = RunFolder.open(Path(path))
+    if recipe is not None:
+        _check_recipe(folder, recipe, None)
+    if retry_errors:
+        with folder:
+            folder.lock()
+            assert folder.journal is not None
+            folder.reopen(folder.journal.forget_errors())
+        folder = RunFolder.open(Path(path))
+    return await _go_on(folder, machine, policy, judge, on_progress, None)
+
+
+async def extend_async(
+    path: Path | str,
+    *,
+    problems: Sequence[Problem] = (),
+    budget: dict[str, Any] | None = None,
+    machine: Machine | None = None,
+    policy: Policy | None = None,
+    judge: Judge | None = None,
+    on_progress: OnProgress | None = None,
+) -> RunResult:
+    """Add problems or budget to a run and go on. Nothing that is in the journal is paid for twice.
+
+    `budget` maps keys of `BudgetConfig` to new values, which must not be lower than the old ones (0 is no limit).
+    """
+    folder = RunFolder.open(Path(path))
+    with folder:
+        folder.lock()
+        added = folder.add_problems(problems)
+        old = convert(folder.manifest["recipe"]["budget"], BudgetConfig)
+        new = convert({**to_dict(old), **(budget or {})}, BudgetConfig)
+        for key, (before, after) in differences(to_dict(old), to_dict(new)).items():
+            if after != 0 and (before == 0 or after < before):  # type: ignore[operator]
+                raise ConfigError(f"budget.{key}: a run's budget can only grow; it is {before or 'unlimited'}, not {after}")
+        if new != old:
+            assert folder.journal is not None
+            folder.reopen(sorted(n for n, (status, _) in folder.statuses().items() if status != "open"))
+            if (new.run_tokens, new.run_seconds) != (old.run_tokens, old.run_seconds):
+                folder.journal.clear_cutoffs()
+        if not added and new == old:
+            raise ConfigError("nothing to add: name problems that the run does not have yet, or a larger budget")
+        folder.manifest["recipe"]["budget"] = to_dict(new)
+        folder.manifest["extended"] = [*folder.manifest.get("extended", []), {"problems": added, "budget": budget or {}}]
+        folder.write_problems()
+        folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
+        folder.write_manifest()
+    return await _go_on(RunFolder.open(Path(path)), machine, policy, judge, on_progress, None)
+
+
+async def search_async(
+    path: Path | str,
+    *,
+    machine: Machine | None = None,
+    policy: Policy | None = None,
+    judge: Judge | None = None,
+    on_progress: OnProgress | None = None,
+) -> Progress:
+    """Grow the trees of a run folder that have not ended yet."""
+    folder = RunFolder.open(Path(path))
+    return await _search(folder, machine, policy, judge, on_progress)
+
+
+async def _go_on(
+    folder: RunFolder,
+    machine: Machine | None,
+    policy: Policy | None,
+    judge: Judge | None,
+    on_progress: OnProgress | None,
+    config: RunConfig | None,
+) -> RunResult:
+    progress = await _search(folder, machine, policy, judge, on_progress)
+    if config is not None:
+        folder.manifest |= {"label": to_dict(config.label), "compress": to_dict(config.compress), "export": to_dict(config.export)}
+        folder.write_manifest()
+    statuses: dict[str, int] = {}
+    for status, _ in RunFolder.open(folder.path).statuses().values():
+        statuses[status] = statuses.get(status, 0) + 1
+    dataset = None
+    if statuses.keys() - {"open", "failed"}:
+        label(folder.path)
+        compress(folder.path)
+        dataset = export(folder.path)
+    return RunResult(folder.path, statuses, progress, dataset)
+
+
+async def _search(
+    folder: RunFolder, machine: Machine | None, policy: Policy | None, judge: Judge | None, on_progress: OnProgress | None
+) -> Progress:
+    recipe = convert(folder.manifest["recipe"], Recipe)
+    if machine is None:
+        machine = convert(folder.manifest["machine"], Machine)
+    with folder:
+        folder.lock()
+        assert folder.journal is not None
+        unfinished = folder.unfinished()
+        totals = folder.journal.totals()
+        progress = Progress(
+            trees=len(folder.problems), finished=len(folder.problems) - len(unfinished), run_tokens=totals.tokens
+        )
+        if not unfinished:
+            folder.write_problems()
+            return progress
+        async with _started(policy or open_policy(recipe, machine)) as model:
+            _check_identity(folder, model.identity)
+            folder.manifest["machine"] = to_dict(machine)
+            folder.write_manifest()
+            forest = Forest(
+                recipe, machine, model, judge or open_judge(recipe), folder.journal, folder.finish, progress=progress, clock=time.monotonic
+            )
+            ticker = asyncio.create_task(_tick(progress, on_progress)) if on_progress else None
+            try:
+                await forest.grow((number, folder.problems[number]) for number in unfinished)
+            finally:
+                if ticker is not None and on_progress is not None:
+                    ticker.cancel()
+                    on_progress(progress)
+        folder.write_problems()
+        folder.tidy()
+    return progress
+
+
+def open_judge(recipe: Recipe) -> Judge:
+    """The answer checker that `recipe.judge` names."""
+    from treeforge.label import AnswerChecker
+
+    return AnswerChecker(policy=recipe.judge.policy, markers=recipe.steps.answer_markers)
+
+
+@asynccontextmanager
+async def _started(policy: Policy) -> AsyncIterator[Policy]:
+    try:
+        await policy.start()
+        yield policy
+    finally:
+        await policy.close()
+
+
+async def _tick(progress: Progress, on_progress: OnProgress) -> None:
+    while True:
+        on_progress(progress)
+        await asyncio.sleep(0.2)
+
+
+def _manifest(config: RunConfig, source: str) -> dict[str, Any]:
+    versions = {"python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "unknown"
+    return {
+        "schema": SCHEMA_VERSION,
+        "versions": versions,
+        **to_dict(config),
+        "problems": {"source": source},
+        "policy": None,
+    }
+
+
+def _check_recipe(folder: RunFolder, recipe: Recipe, problems: Iterable[Problem] | None) -> None:
+    changes = differences(folder.manifest["recipe"], to_dict(recipe))
+    if problems is not None:
+        here = [(p.problem_id, p.question, p.gold_answer) for p in problems]
+        there = [(p.problem_id, p.question, p.gold_answer) for p in folder.problems]
+        if here != there:
+            changes["problems"] = (f"{len(there)} problems", f"{len(here)} others; to add some use `treeforge extend`")
+    if changes:
+        raise RecipeChangedError(folder.path, changes)
+
+
+def _check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
+    """The journal's samples are this policy's own; another model under the same name is refused."""
+    plain = msgspec.json.decode(msgspec.json.encode(identity))
+    known = folder.manifest.get("policy")
+    if known is None:
+        folder.manifest["policy"] = plain
+        folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
+    elif changes := differences(known, plain):
+        raise RecipeChangedError(folder.path, {f"policy identity, {key}": pair for key, pair in changes.items()})
+
+
+def _sync(call: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(call)
+    call.close()
+    raise RunError("an event loop is running here (a notebook?): use `await` with run_async, resume_async, extend_async or search_async")
+
+
+def run(problems: Sequence[Problem], out: Path | str, config: RunConfig | None = None, **options: Any) -> RunResult:
+    """`run_async` for callers without an event loop."""
+    return _sync(run_async(problems, out, config, **options))
+
+
+def resume(path: Path | str, **options: Any) -> RunResult:
+    """`resume_async` for callers without an event loop."""
+    return _sync(resume_async(path, **options))
+
+
+def extend(path: Path | str, **options: Any) -> RunResult:
+    """`extend_async` for callers without an event loop."""
+    return _sync(extend_async(path, **options))
+
+
+def search(path: Path | str, **options: Any) -> Progress:
+    """`search_async` for callers without an event loop."""
+    return _sync(search_async(path, **options))

@@ -1,0 +1,39 @@
+"""Language models behind one Protocol: `Policy`. `open_policy` makes the one that a recipe names."""
+
+from __future__ import annotations
+
+import os
+
+from treeforge.config import Machine, Recipe
+from treeforge.errors import ConfigError
+from treeforge.policy.base import ImmediatePolicy, Policy
+from treeforge.policy.scripted import SCRIPTED_STEPS, ScriptedPolicy, World
+
+__all__ = ["SCRIPTED_STEPS", "ImmediatePolicy", "Policy", "ScriptedPolicy", "World", "open_policy"]
+
+
+def open_policy(recipe: Recipe, machine: Machine) -> Policy:
+    """The policy that `recipe.policy` names; `await policy.start()` before use.
+
+    Raises `ConfigError` (unknown model, no server) or `MissingExtraError` (the pip line to run).
+    """
+    config = recipe.policy
+    if config.backend == "scripted":
+        return ScriptedPolicy.from_options(dict(config.scripted))
+    if config.backend == "local":
+        from treeforge.policy.local import LocalPolicy
+
+        return LocalPolicy(config.model, recipe.steps, recipe.sampling, slots=machine.concurrency, threads=machine.threads)
+    from treeforge.policy.server import ServerPolicy
+
+    if not machine.servers:
+        raise ConfigError("policy.backend 'server' needs at least one server: --server http://127.0.0.1:8000/v1")
+    return ServerPolicy(
+        config.model,
+        recipe.steps,
+        recipe.sampling,
+        servers=machine.servers,
+        api_key=os.environ.get(machine.api_key_env),
+        timeout=machine.request_timeout,
+        concurrency=machine.concurrency,
+    )

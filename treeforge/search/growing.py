@@ -1,0 +1,232 @@
+"""A tree under growth: makes the requests of one tree and turns samples into nodes, rollouts and verdicts.
+
+Everything here is a function of (recipe, problem, samples): no clock, no randomness of its own, no IO.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from treeforge.config import Recipe
+from treeforge.hashing import chain, derive_seed, digest, digest_object, encode_text, request_digest
+from treeforge.sample import Mode, Request, Sample
+from treeforge.policy.steps import parse
+from treeforge.problem import Problem
+from treeforge.tree import Finish, Rollout, TreeBuilder
+from treeforge.verdict import NO_VERDICT, Judge, Verdict
+
+_NAN = math.nan
+_OPEN, _STOP, _ANSWERED = int(Finish.OPEN), int(Finish.STOP), int(Finish.ANSWERED)
+_TRUNCATED, _ERROR = int(Finish.TRUNCATED), int(Finish.ERROR)
+_CORRECT, _UNDECIDED, _NO_ANSWER = int(Verdict.CORRECT), int(Verdict.UNDECIDED), int(Verdict.NO_ANSWER)
+
+
+def request_base(recipe: Recipe, identity: dict[str, object]) -> bytes:
+    """Digest of what all requests of a run share: policy identity, sampling, step format and run seed."""
+    return digest_object([identity, recipe.sampling, recipe.steps, recipe.seed])
+
+
+class GrowingTree:
+    """One problem's tree while it grows. Strategies call `request` and `absorb`."""
+
+    __slots__ = (
+        "base",
+        "builder",
+        "errors",
+        "judge",
+        "max_steps",
+        "merge",
+        "node_digests",
+        "number",
+        "problem",
+        "recipe",
+        "rollout_rows",
+        "samples",
+        "seed",
+        "steps",
+        "tokens",
+    )
+
+    def __init__(self, number: int, problem: Problem, recipe: Recipe, judge: Judge, base: bytes) -> None:
+        self.number = number
+        self.problem = problem
+        self.recipe = recipe
+        self.steps = recipe.steps
+        self.seed = recipe.seed
+        self.merge = recipe.search.merge_duplicates
+        self.max_steps = recipe.search.max_steps
+        self.judge = judge
+        self.base = base
+        self.builder = TreeBuilder()
+        self.rollout_rows: list[tuple[int, list[str], str, int, int, int, float]] = []
+        """Fields of `Rollout`, in order."""
+        self.samples = 0
+        """Completions so far, errors included."""
+        self.tokens = 0
+        """Tokens sampled so far."""
+        self.errors: list[str] = []
+        """Messages of the engine errors so far."""
+        root = digest(encode_text(problem.problem_id), encode_text(problem.question))
+        self.node_digests: dict[int, bytes] = {0: root}
+
+    def request(self, node: int, mode: Mode, n: int, index: int) -> Request:
+        """Ask for `n` samples from `node`; `index` counts such requests of this node, so that each has its own seed.
+
+        The parent of `node` must have been asked from before (digests are chained from it), which holds for every
+        strategy that grows nodes by `absorb`.
+        """
+        prefix = self._digest(node)
+        return Request(
+            problem=self.problem,
+            prefix=self.builder.prefix(node),
+            n=n,
+            mode=mode,
+            seed=derive_seed(self.seed, prefix, mode, index),
+            digest=request_digest(self.base, prefix, mode, index, n),
+            tree=self.number,
+        )
+
+    def _digest(self, node: int) -> bytes:
+        found = self.node_digests.get(node)
+        if found is None:
+            builder = self.builder
+            parent, text = builder.parent[node], builder.text[node]
+            occurrence = 0
+            if not self.merge:
+                siblings = builder.children[parent] or ()
+                occurrence = sum(1 for s in siblings if s < node and builder.text[s] == text)
+            found = self.node_digests[node] = chain(self._digest(parent), text, occurrence)
+        return found
+
+    def absorb(self, node: int, samples: Sequence[Sample], *, as_rollouts: bool = False) -> tuple[int, int, list[int]]:
+        """Turn the samples of one request from `node` into the tree.
+
+        The first step of each sample becomes a child of `node` (or raises the multiplicity of an identical one), what
+        follows it an own rollout of that child; with `as_rollouts` the whole sample is an own rollout of `node`.
+        Judged outcomes are backed up to the root (visits, value_sum).
+
+        Returns (judged outcomes, correct ones, new children).
+        """
+        builder = self.builder
+        max_steps = self.max_steps - builder.depth[node]
+        visits, value_sum = builder.visits, builder.value_sum
+        judged = correct = 0
+        new: list[int] = []
+        for sample in samples:
+            self.samples += 1
+            self.tokens += sample.tokens
+            steps, ended = parse(sample, self.steps, max_steps=max_steps)
+            finish = int(ended)
+            if finish == _ERROR:
+                self.errors.append(sample.text)
+                self.rollout_rows.append((node, [], sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
+                continue
+            verdict, answer, finish = self._verdict(steps, finish)
+            row = node
+            if steps and not as_rollouts:
+                row, steps, whole = self._child(node, sample, steps, finish, answer, verdict, new)
+            else:
+                whole = False
+            if not whole and finish != _OPEN:
+                # What follows the node, or an empty completion: an own rollout.
+                self._own_rollout(row, node, sample, steps, answer, verdict, finish)
+            if finish != _OPEN and verdict != _UNDECIDED:
+                judged += 1
+                right = verdict == _CORRECT
+                correct += right
+                if row != node:
+                    visits[row] += 1
+                    value_sum[row] += right
+        if judged:
+            up = node
+            while up >= 0:
+                visits[up] += judged
+                value_sum[up] += correct
+                up = builder.parent[up]
+        return judged, correct, new
+
+    def _verdict(self, steps: list[str], finish: int) -> tuple[int, str, int]:
+        """(verdict, answer, finish) of a trajectory that ends with `steps`; a stop with an answer is ANSWERED."""
+        if finish == _OPEN:
+            return NO_VERDICT, "", finish
+        if finish == _TRUNCATED or not steps:
+            return _NO_ANSWER, "", finish
+        judgement = self.judge.judge(self.problem, steps[-1])
+        verdict = int(judgement.verdict)
+        if finish == _STOP and verdict != _NO_ANSWER:
+            finish = _ANSWERED
+        return verdict, judgement.answer, finish
+
+    def _child(
+        self, node: int, sample: Sample, steps: list[str], finish: int, answer: str, verdict: int, new: list[int]
+    ) -> tuple[int, list[str], bool]:
+        """Find or add the child for the first step.
+
+        Returns (row, the steps after it, whether the child itself ends the trajectory).
+        """
+        builder = self.builder
+        first = steps[0]
+        ends = len(steps) == 1 and (finish == _ANSWERED or (finish != _OPEN and not first.endswith(self.steps.delimiter)))
+        # A step that ended at its delimiter is open: other samples go on from it. That this one did not is a rollout.
+        own_finish = finish if ends else _OPEN
+        row = builder.child_of.get((node, first)) if self.merge else None
+        if row is not None and builder.finish[row] != own_finish:
+            row = next((c for c in builder.children[node] or () if builder.text[c] == first and builder.finish[c] == own_finish), None)
+        if row is not None:
+            builder.multiplicity[row] += 1.0
+        else:
+            tokens, logprob = _first_step_cost(sample, steps)
+            row = builder.add(
+                node,
+                first,
+                token_count=tokens,
+                logprob=logprob,
+                finish=own_finish,
+                answer=answer if ends else "",
+                verdict=verdict if ends else NO_VERDICT,
+            )
+            new.append(row)
+        return row, steps[1:], ends
+
+    def _own_rollout(
+        self, row: int, asked: int, sample: Sample, steps: list[str], answer: str, verdict: int, finish: int
+    ) -> None:
+        builder = self.builder
+        tokens, logprob = sample.tokens, sample.logprob if sample.logprob is not None else _NAN
+        if row != asked:
+            # The child's share was counted with the child; the same split for every sample of it keeps sums whole.
+            first_tokens, first_logprob = _first_step_cost(sample, [builder.text[row], *steps])
+            tokens, logprob = max(tokens - first_tokens, 0), logprob - first_logprob
+        self.rollout_rows.append((row, steps, answer, verdict, finish, tokens, logprob))
+        builder.rollouts[row] += 1
+        if verdict == _CORRECT:
+            builder.rollouts_correct[row] += 1
+        elif verdict == _UNDECIDED:
+            builder.rollouts_undecided[row] += 1
+        elif finish == _TRUNCATED:
+            builder.rollouts_truncated[row] += 1
+
+    def rollouts(self) -> tuple[Rollout, ...]:
+        """The rollouts table's rows, in the order in which they were applied."""
+        return tuple(
+            Rollout(node, tuple(steps), answer, verdict, finish, tokens, logprob)
+            for node, steps, answer, verdict, finish, tokens, logprob in self.rollout_rows
+        )
+
+
+def _first_step_cost(sample: Sample, steps: list[str]) -> tuple[int, float]:
+    """Tokens and log-probability of a sample's first step; tokens by share of characters where the policy cannot say."""
+    if len(sample.step_tokens) >= len(steps):
+        tokens = sample.step_tokens[0]
+    elif len(steps) == 1:
+        tokens = sample.tokens
+    else:
+        tokens = round(sample.tokens * len(steps[0]) / max(sum(map(len, steps)), 1))
+    if len(sample.step_logprobs) >= len(steps):
+        logprob = sample.step_logprobs[0]
+    elif len(steps) == 1 and sample.logprob is not None:
+        logprob = sample.logprob
+    else:
+        logprob = _NAN
+    return tokens, logprob

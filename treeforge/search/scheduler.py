@@ -1,0 +1,335 @@
+"""The scheduler: thousands of trees over one pool of requests, without a barrier across trees.
+
+A tree waits for its own wave only. Requests of all open trees share `concurrency` slots, older trees first; new trees
+are opened whenever a slot would be idle. The results of a wave are applied in the order in which its requests were
+made, so that the order of arrival leaves no trace. What the journal holds, and what an `ImmediatePolicy` can answer,
+costs no event-loop turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from treeforge.config import Machine, Recipe
+from treeforge.errors import PolicyUnavailableError, RequestFailedError, StorageError
+from treeforge.policy.base import ImmediatePolicy, Policy
+from treeforge.problem import Problem
+from treeforge.sample import Request, Sample
+from treeforge.search.growing import GrowingTree, request_base
+from treeforge.search.strategies import STRATEGIES, Strategy
+from treeforge.tree import TreeRecord
+from treeforge.verdict import Judge
+
+_log = logging.getLogger("treeforge.search")
+
+_TURN_SECONDS = 0.02
+"""The event loop gets its turn this often, for signals, progress and arriving replies."""
+
+Rows = dict[bytes, tuple[Sample, ...]]
+
+
+class SampleLog(Protocol):
+    """What the scheduler needs of a journal."""
+
+    def rows(self, tree: int) -> Rows:
+        """All samples journaled for a tree, by request digest."""
+        ...
+
+    def record(self, request: Request, samples: tuple[Sample, ...]) -> None:
+        """Take in a request's samples; durable at the latest after `flush`."""
+        ...
+
+    def flush(self) -> None:
+        """Make everything recorded durable. Raises `StorageError`."""
+        ...
+
+    def cutoff(self, tree: int) -> tuple[int, str] | None:
+        """(wave before which this tree stops, reason), as journaled."""
+        ...
+
+    def record_cutoff(self, tree: int, wave: int, reason: str) -> None:
+        """Journal a cut-off, durably, before it acts."""
+        ...
+
+
+class Progress(msgspec.Struct):
+    """Counters of one sitting, updated in place."""
+
+    trees: int = 0
+    """Trees in this run."""
+    finished: int = 0
+    """Trees that ended, including those that had ended before this sitting."""
+    open: int = 0
+    in_flight: int = 0
+    requests: int = 0
+    """Answered by the policy in this sitting."""
+    replayed: int = 0
+    """Answered from the journal in this sitting."""
+    completions: int = 0
+    """Sampled by the policy in this sitting."""
+    tokens: int = 0
+    """Sampled by the policy in this sitting."""
+    run_tokens: int = 0
+    """Sampled by the policy in all sittings."""
+    retries: int = 0
+    errors: int = 0
+    """Requests given up in this sitting."""
+    judged: int = 0
+    """Outcomes in the trees that ended in this sitting."""
+    correct: int = 0
+    """Of these, correct."""
+
+
+class _OpenTree:
+    __slots__ = ("cutoff", "growing", "missing", "replies", "rows", "strategy", "waves")
+
+    def __init__(self, growing: GrowingTree, strategy: Strategy, rows: Rows, cutoff: tuple[int, str] | None) -> None:
+        self.growing, self.strategy, self.rows, self.cutoff = growing, strategy, rows, cutoff
+        self.replies: list[tuple[Sample, ...] | None] = []
+        self.missing = 0
+        self.waves = 0
+
+
+class Forest:
+    """Grows one run's trees. Make one, then `await forest.grow(problems)` once."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        machine: Machine,
+        policy: Policy,
+        judge: Judge,
+        journal: SampleLog,
+        finished: Callable[[int, TreeRecord], None],
+        *,
+        progress: Progress | None = None,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.recipe, self.machine = recipe, machine
+        self.policy, self.judge, self.journal, self.finished = policy, judge, journal, finished
+        self.progress = progress or Progress()
+        self._clock, self._sleep = clock, sleep
+        self._sample_now = policy.sample_now if isinstance(policy, ImmediatePolicy) else None
+        self._base = request_base(recipe, policy.identity)
+        self._waiting: list[tuple[int, int, int, _OpenTree, Request]] = []
+        self._sequence = 0
+        self._ready: deque[tuple[_OpenTree, Sequence[Sequence[Sample]] | None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._wake = asyncio.Event()
+        self._more = True
+        self._started = 0.0
+        self._out_of: str | None = None
+
+    async def grow(self, problems: Iterator[tuple[int, Problem]]) -> None:
+        """Grow a tree for every (number, problem); `finished` is called with each as it ends.
+
+        Raises `PolicyUnavailableError` when an outage outlasts the retries and `StorageError` when nothing can be written;
+        everything answered until then is in the journal. Cancelling leaves a journal to resume from.
+        """
+        self._started = self._clock()
+        try:
+            while True:
+                worked_out = self._work(problems)
+                if self._failure is not None:
+                    raise self._failure
+                self.journal.flush()
+                if not worked_out:
+                    await asyncio.sleep(0)
+                elif self._tasks:
+                    self._wake.clear()
+                    await self._wake.wait()
+                else:
+                    return
+        except BaseException:
+            await self._stop()
+            raise
+
+    def _work(self, problems: Iterator[tuple[int, Problem]]) -> bool:
+        """Do what can be done without waiting, for one turn; True when nothing of that kind is left."""
+        slots, most_open = self.machine.concurrency, self.machine.open_trees
+        turn_ends = self._clock() + _TURN_SECONDS
+        while self._failure is None and self._clock() < turn_ends:
+            if self._ready:
+                self._advance(*self._ready.popleft())
+            elif len(self._tasks) >= slots:
+                return True
+            elif self._waiting:
+                self._launch()
+            elif self._more and self.progress.open < most_open:
+                item = next(problems, None)
+                if item is None:
+                    self._more = False
+                else:
+                    self._open(*item)
+            else:
+                return True
+        return False
+
+    async def _stop(self) -> None:
+        """Cancel what is in flight and keep what was answered."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(StorageError):
+            self.journal.flush()
+
+    def _open(self, number: int, problem: Problem) -> None:
+        growing = GrowingTree(number, problem, self.recipe, self.judge, self._base)
+        strategy = STRATEGIES[self.recipe.search.strategy](growing, self.recipe.search, self.recipe.budget)
+        tree = _OpenTree(growing, strategy, self.journal.rows(number), self.journal.cutoff(number))
+        self.progress.open += 1
+        self._ready.append((tree, None))
+
+    def _advance(self, tree: _OpenTree, replies: Sequence[Sequence[Sample]] | None) -> None:
+        """Give a tree its last wave's replies and prepare the next wave; the tree may end instead."""
+        growing, rows, sample_now = tree.growing, tree.rows, self._sample_now
+        try:
+            wave = tree.strategy.send(replies)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            self._finish(tree, *stop.value)
+            return
+        except Exception as error:
+            _log.exception("tree %d (problem %s) failed", growing.number, growing.problem.problem_id)
+            self._finish(tree, "failed", f"internal error: {type(error).__name__}: {error}")
+            return
+        if reason := self._cut_off(tree, wave):
+            tree.strategy.close()
+            self._finish(tree, "exhausted", reason)
+            return
+        tree.waves += 1
+        answers: list[tuple[Sample, ...] | None] = []
+        missing = 0
+        for request in wave:
+            samples = rows.pop(request.digest, None) if rows else None
+            if samples is not None:
+                self.progress.replayed += 1
+            elif sample_now is not None and (samples := sample_now(request)) is not None:
+                self._record(request, samples)
+            else:
+                missing += 1
+            answers.append(samples)
+        if not missing:
+            self._ready.appendleft((tree, answers))  # type: ignore[arg-type]
+            return
+        tree.replies, tree.missing = answers, missing
+        for slot, request in enumerate(wave):
+            if answers[slot] is None:
+                self._sequence += 1
+                heapq.heappush(self._waiting, (growing.number, self._sequence, slot, tree, request))
+
+    def _cut_off(self, tree: _OpenTree, wave: list[Request]) -> str | None:
+        """The reason why this tree stops before its next wave, journaled; None to go on."""
+        if tree.cutoff is not None:
+            return tree.cutoff[1] if tree.cutoff[0] <= tree.waves else None
+        budget = self.recipe.budget
+        if not (budget.run_tokens or budget.run_seconds):
+            return None
+        if all(request.digest in tree.rows for request in wave):
+            return None
+        if self._out_of is None:
+            if budget.run_tokens and self.progress.run_tokens >= budget.run_tokens:
+                self._out_of = f"run budget: {budget.run_tokens} tokens"
+            elif budget.run_seconds and self._clock() - self._started >= budget.run_seconds:
+                self._out_of = f"run budget: {budget.run_seconds:g} seconds"
+        if self._out_of is not None:
+            self.journal.record_cutoff(tree.growing.number, tree.waves, self._out_of)
+        return self._out_of
+
+    def _record(self, request: Request, samples: tuple[Sample, ...]) -> None:
+        self.journal.record(request, samples)
+        progress = self.progress
+        tokens = 0
+        for sample in samples:
+            tokens += sample.tokens
+        progress.requests += 1
+        progress.completions += len(samples)
+        progress.tokens += tokens
+        progress.run_tokens += tokens
+
+    def _finish(self, tree: _OpenTree, status: str, reason: str) -> None:
+        growing = tree.growing
+        if growing.errors and len(growing.errors) == growing.samples:
+            status, reason = "failed", f"every request failed: {growing.errors[0]}"
+        progress = self.progress
+        progress.open -= 1
+        progress.finished += 1
+        progress.judged += growing.builder.visits[0]
+        progress.correct += round(growing.builder.value_sum[0])
+        try:
+            self.journal.flush()
+            frozen = growing.builder.freeze()
+            self.finished(growing.number, TreeRecord(growing.problem.problem_id, frozen, growing.rollouts(), status, reason))
+        except StorageError as error:
+            self._failure = error
+
+    def _launch(self) -> None:
+        _, _, slot, tree, request = heapq.heappop(self._waiting)
+        task = asyncio.get_running_loop().create_task(self._ask(tree, slot, request))
+        self._tasks.add(task)
+        self.progress.in_flight = len(self._tasks)
+        task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.progress.in_flight = len(self._tasks)
+        if not task.cancelled() and (error := task.exception()) is not None and self._failure is None:
+            self._failure = error
+        self._wake.set()
+
+    async def _ask(self, tree: _OpenTree, slot: int, request: Request) -> None:
+        samples = await self._sample_with_retries(request)
+        self._record(request, samples)
+        tree.replies[slot] = samples
+        tree.missing -= 1
+        if not tree.missing:
+            replies, tree.replies = tree.replies, []
+            self._ready.append((tree, replies))  # type: ignore[arg-type]
+
+    async def _sample_with_retries(self, request: Request) -> tuple[Sample, ...]:
+        """Ask until answered. A request that fails for good becomes error samples, an outage stops the run.
+
+        The two are told apart by whether the policy answered anything else since this request was first sent.
+        """
+        machine, progress = self.machine, self.progress
+        answered_before = progress.requests
+        attempt = 0
+        while True:
+            try:
+                async with asyncio.timeout(machine.request_timeout):
+                    samples = await self.policy.sample(request)
+                if len(samples) != request.n:
+                    raise RequestFailedError(f"the policy gave {len(samples)} samples where {request.n} were asked")
+                return samples
+            except TimeoutError:
+                error: Exception = RequestFailedError(f"no answer within {machine.request_timeout:g} s")
+            except (RequestFailedError, PolicyUnavailableError) as raised:
+                error = raised
+            failed = isinstance(error, RequestFailedError)
+            alive = progress.requests > answered_before
+            if (isinstance(error, RequestFailedError) and not error.retryable) or (attempt >= machine.retries and failed and alive):
+                progress.errors += 1
+                _log.warning("tree %d: request given up: %s", request.tree, error)
+                return (Sample(str(error)[:500], "error"),) * request.n
+            if attempt >= machine.retries:
+                raise PolicyUnavailableError(
+                    f"the policy answered nothing in {attempt + 1} attempts, the last time: {error}. "
+                    "Everything answered before is in the journal; resume when it is back."
+                ) from error
+            delay = min(machine.backoff * 2.0**attempt, 30.0) * random.uniform(0.5, 1.0)
+            if isinstance(error, RequestFailedError) and error.retry_after is not None:
+                delay = max(delay, min(error.retry_after, 300.0))
+            attempt += 1
+            progress.retries += 1
+            _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, delay)
+            await self._sleep(delay)

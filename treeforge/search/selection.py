@@ -1,0 +1,122 @@
+"""Selection for `mcts`: which leaf is expanded next, in O(depth) whatever the size of the tree.
+
+A node is *open* while it may still be expanded or has an open child. Closing and reopening travel up the path, so that
+selection never enters a finished subtree and a leaf in flight is not picked again beyond `SearchConfig.expansions`.
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+
+from treeforge.config import SearchConfig
+from treeforge.tree import TreeBuilder
+
+
+class Selector:
+    """UCT/PUCT over a `TreeBuilder`, with virtual loss."""
+
+    __slots__ = ("builder", "closed", "config", "expansions", "open_children")
+
+    def __init__(self, builder: TreeBuilder, config: SearchConfig) -> None:
+        self.builder = builder
+        self.config = config
+        self.closed = [False]
+        self.open_children = [0]
+        self.expansions = [0]
+
+    def select(self) -> int | None:
+        """Descend from the root by the selection rule to a node to expand; None where every branch is closed."""
+        if self.closed[0]:
+            return None
+        builder, closed, open_children = self.builder, self.closed, self.open_children
+        children, visits, value_sum, prior = builder.children, builder.visits, builder.value_sum, builder.prior
+        exploration = self.config.exploration
+        uct = self.config.selection == "uct"
+        node = 0
+        while open_children[node]:
+            here = visits[node]
+            # An unvisited child is valued as its parent is (first-play urgency).
+            parent_value = value_sum[node] / here if here else 0.5
+            spread = exploration * sqrt((log(here) if here > 1 else 0.0) if uct else here or 1)
+            best, best_score = -1, -1.0
+            for child in children[node] or ():
+                if closed[child]:
+                    continue
+                n = visits[child]
+                if uct:
+                    score = value_sum[child] / n + spread / sqrt(n) if n else 1e9 + prior[child]
+                else:
+                    score = (value_sum[child] / n if n else parent_value) + spread * prior[child] / (1 + n)
+                if score > best_score:
+                    best, best_score = child, score
+            node = best
+        return node
+
+    def expand(self, leaf: int) -> int:
+        """Note an expansion of `leaf` and return its index; the leaf closes when its expansions are used up."""
+        index = self.expansions[leaf]
+        self.expansions[leaf] = index + 1
+        if index + 1 >= self.config.expansions and not self.open_children[leaf]:
+            self._close(leaf)
+        return index
+
+    def opened(self, leaf: int, new: list[int]) -> None:
+        """After the expansion of `leaf` was applied: take in its new children and set the siblings' priors."""
+        builder = self.builder
+        if new:
+            max_depth = self.config.max_depth
+            opened = 0
+            for row in new:
+                shut = builder.finish[row] != 0 or builder.depth[row] >= max_depth
+                self.closed.append(shut)
+                self.open_children.append(0)
+                self.expansions.append(0)
+                opened += not shut
+            if opened:
+                was_open = self.open_children[leaf]
+                self.open_children[leaf] = was_open + opened
+                if self.closed[leaf]:
+                    self._reopen(leaf)
+        siblings = builder.children[leaf]
+        if siblings:
+            multiplicity, prior = builder.multiplicity, builder.prior
+            total = 0.0
+            for row in siblings:
+                total += multiplicity[row]
+            for row in siblings:
+                prior[row] = multiplicity[row] / total
+
+    def virtual_loss(self, leaf: int) -> None:
+        """Count the samples in flight as visits of value 0 on the path, so that the wave spreads."""
+        visits, parent, n = self.builder.visits, self.builder.parent, self.config.children
+        while leaf >= 0:
+            visits[leaf] += n
+            leaf = parent[leaf]
+
+    def undo_virtual_loss(self, leaf: int) -> None:
+        """Take `virtual_loss` back."""
+        visits, parent, n = self.builder.visits, self.builder.parent, self.config.children
+        while leaf >= 0:
+            visits[leaf] -= n
+            leaf = parent[leaf]
+
+    def _close(self, node: int) -> None:
+        limit = self.config.expansions
+        while True:
+            self.closed[node] = True
+            node = self.builder.parent[node]
+            if node < 0:
+                return
+            self.open_children[node] -= 1
+            if self.open_children[node] or self.expansions[node] < limit:
+                return
+
+    def _reopen(self, node: int) -> None:
+        while True:
+            self.closed[node] = False
+            node = self.builder.parent[node]
+            if node < 0:
+                return
+            self.open_children[node] += 1
+            if not self.closed[node]:
+                return

@@ -1,0 +1,179 @@
+"""The journal: every completion of a run, once, in one sqlite file (WAL).
+
+A request's samples are one row under the digest of all that determines them. Rows are committed in groups that never
+wait for a further reply. A commit survives `kill -9`; what a power cut may take is the last moments, never the file's
+integrity (synchronous=NORMAL).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from treeforge.errors import StorageError
+from treeforge.sample import Request, Sample
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS samples (
+    tree INTEGER NOT NULL, digest BLOB NOT NULL, tokens INTEGER NOT NULL, completions INTEGER NOT NULL,
+    failed INTEGER NOT NULL, payload BLOB NOT NULL
+);
+CREATE UNIQUE INDEX IF NOT EXISTS samples_by_request ON samples (tree, digest);
+CREATE TABLE IF NOT EXISTS cutoffs (tree INTEGER PRIMARY KEY, wave INTEGER NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS outcomes (tree INTEGER PRIMARY KEY, status TEXT NOT NULL, reason TEXT NOT NULL);
+"""
+
+_INSERT = "INSERT OR IGNORE INTO samples (tree, digest, tokens, completions, failed, payload) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class JournalTotals(msgspec.Struct, frozen=True):
+    """Sums over the whole journal."""
+
+    requests: int
+    completions: int
+    tokens: int
+    failed: int
+    """Requests that were given up and stand as `error` samples."""
+    bytes: int
+    """Size of the database file."""
+
+
+class Journal:
+    """Open with `Journal.open`, close when done. One process writes; others may read with `read_only`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, commit_rows: int) -> None:
+        self._db, self.path, self._commit_rows = connection, path, commit_rows
+        self._pending: list[tuple[int, bytes, int, int, int, bytes]] = []
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(tuple[Sample, ...]).decode
+
+    @classmethod
+    def open(cls, path: Path, *, commit_rows: int = 256, read_only: bool = False) -> Journal:
+        """Open or make a journal. Raises `StorageError` for a damaged file or one of another version."""
+        try:
+            if read_only:
+                db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            else:
+                db = sqlite3.connect(path, isolation_level=None)
+            db.execute("PRAGMA busy_timeout=10000")
+            version = int(db.execute("PRAGMA user_version").fetchone()[0])
+            if version not in (0, SCHEMA_VERSION):
+                raise StorageError(f"{path} is a journal of version {version}; this treeforge reads {SCHEMA_VERSION}")
+            if not read_only:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.execute("PRAGMA synchronous=NORMAL")
+                db.executescript(_SCHEMA)
+                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        except sqlite3.Error as error:
+            raise _storage_error(error, path) from error
+        return cls(db, path, commit_rows)
+
+    def rows(self, tree: int) -> dict[bytes, tuple[Sample, ...]]:
+        """All samples journaled for a tree, by request digest."""
+        try:
+            found = self._db.execute("SELECT digest, payload FROM samples WHERE tree = ?", (tree,)).fetchall()
+            return {digest: self._decode(payload) for digest, payload in found}
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise _storage_error(error, self.path) from error
+
+    def record(self, request: Request, samples: tuple[Sample, ...]) -> None:
+        """Take in a request's samples; durable at the latest after `flush`."""
+        tokens = 0
+        for sample in samples:
+            tokens += sample.tokens
+        failed = samples[0].finish == "error"
+        self._pending.append((request.tree, request.digest, tokens, len(samples), failed, self._encode(samples)))
+        if len(self._pending) >= self._commit_rows:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit everything recorded, in one transaction. Raises `StorageError`; then the rows stay pending."""
+        if self._pending:
+            self._transaction(_INSERT, self._pending)
+            self._pending.clear()
+
+    def cutoff(self, tree: int) -> tuple[int, str] | None:
+        """(wave before which this tree stops, reason), as journaled."""
+        row = self._select("SELECT wave, reason FROM cutoffs WHERE tree = ?", (tree,))
+        return (row[0][0], row[0][1]) if row else None
+
+    def record_cutoff(self, tree: int, wave: int, reason: str) -> None:
+        """Journal a cut-off, durably, before it acts."""
+        self.flush()
+        self._transaction("INSERT OR REPLACE INTO cutoffs VALUES (?, ?, ?)", [(tree, wave, reason)])
+
+    def clear_cutoffs(self) -> int:
+        """Forget all cut-offs, so that their trees grow on; how many there were."""
+        count = int(self._select("SELECT count(*) FROM cutoffs")[0][0])
+        self._transaction("DELETE FROM cutoffs", [()])
+        return count
+
+    def record_outcome(self, tree: int, status: str, reason: str) -> None:
+        """Note how a tree ended."""
+        self._transaction("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?)", [(tree, status, reason)])
+
+    def outcomes(self) -> dict[int, tuple[str, str]]:
+        """(status, reason) of every tree that ended."""
+        return {tree: (status, reason) for tree, status, reason in self._select("SELECT tree, status, reason FROM outcomes")}
+
+    def forget_outcomes(self, trees: Iterator[int] | list[int]) -> None:
+        """Forget how these trees ended, so that they are grown again from the journal."""
+        self._transaction("DELETE FROM outcomes WHERE tree = ?", [(tree,) for tree in trees])
+
+    def forget_errors(self) -> list[int]:
+        """Delete the `error` samples; the trees that had some, for `resume --retry-errors`."""
+        trees = [int(row[0]) for row in self._select("SELECT DISTINCT tree FROM samples WHERE failed = 1 ORDER BY tree")]
+        self._transaction("DELETE FROM samples WHERE failed = 1", [()])
+        return trees
+
+    def totals(self) -> JournalTotals:
+        """Sums over the whole journal."""
+        row = self._select(
+            "SELECT count(*), coalesce(sum(completions), 0), coalesce(sum(tokens), 0), coalesce(sum(failed), 0) FROM samples"
+        )[0]
+        return JournalTotals(row[0], row[1], row[2], row[3], self.path.stat().st_size)
+
+    def close(self) -> None:
+        """Commit and close; may be called twice."""
+        try:
+            self.flush()
+        finally:
+            self._db.close()
+
+    def _select(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple]:  # type: ignore[type-arg]
+        try:
+            return self._db.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise _storage_error(error, self.path) from error
+
+    def _transaction(self, sql: str, rows: list[tuple]) -> None:  # type: ignore[type-arg]
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                db.executemany(sql, rows)
+                db.execute("COMMIT")
+            except sqlite3.Error:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise _storage_error(error, self.path) from error
+
+
+def _storage_error(error: Exception, path: Path) -> StorageError:
+    text = str(error)
+    if "full" in text:
+        advice = "The disk is full: free some space and resume; what was journaled is intact."
+    elif "readonly" in text or "unable to open" in text:
+        advice = "The folder cannot be written: check its permissions, or choose another with --out."
+    elif "locked" in text:
+        advice = "Another process holds it."
+    else:
+        advice = "The file may be damaged: restore it from a copy, or start a new run folder."
+    return StorageError(f"{path}: {text}. {advice}")

@@ -1,0 +1,358 @@
+"""The run folder: manifest, problems, journal, trees in blocks. Layout in `docs/formats.md`.
+
+A finished tree is spilled at once to a file of its own and merged into its block's tables when every tree of the block
+has ended, so that memory holds open trees only and the order of finishing leaves no trace. Spills can be made again
+from the journal; therefore they are not synced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import pyarrow as pa
+
+from treeforge.errors import DataError, RunError, RunLockedError, StorageError
+from treeforge.hashing import digest_object
+from treeforge.problem import Problem
+from treeforge.store.files import atomic_file, storage_error
+from treeforge.store.journal import Journal
+from treeforge.store.tables import (
+    NODES,
+    ROLLOUTS,
+    SCHEMA_VERSION,
+    TABLE_KEY,
+    VERSION_KEY,
+    nodes_table,
+    read_table,
+    rollouts_from_table,
+    rollouts_table,
+    trees_from_table,
+    write_table,
+)
+from treeforge.tree import TreeRecord
+
+_log = logging.getLogger("treeforge.store")
+
+PROBLEMS = pa.schema(
+    [
+        pa.field("tree_id", pa.int32(), nullable=False),
+        pa.field("problem_id", pa.string(), nullable=False),
+        pa.field("question", pa.string(), nullable=False),
+        pa.field("gold_answer", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("meta", pa.string(), nullable=False),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+    ],
+    metadata={TABLE_KEY: b"problems", VERSION_KEY: str(SCHEMA_VERSION)},
+)
+"""`problems.parquet`: the input as read, `meta` as JSON, with each problem's status: open, done, exhausted or failed."""
+
+OPEN = ("open", "")
+
+
+class RunFolder:
+    """One run on disk. Writers hold its lock; readers need none."""
+
+    def __init__(self, path: Path, manifest: dict[str, Any], problems: Sequence[Problem], saved: dict[int, tuple[str, str]]) -> None:
+        self.path, self.manifest = path, manifest
+        self.problems: list[Problem] = list(problems)
+        self._saved_status = saved
+        self._lock: IO[bytes] | None = None
+        self.journal: Journal | None = None
+        self._ended: dict[int, tuple[str, str]] = {}
+
+    @classmethod
+    def create(cls, path: Path, manifest: dict[str, Any], problems: Sequence[Problem]) -> RunFolder:
+        """Make a new run folder, locked and with an open journal. `RunError` where there is a run already."""
+        if (path / "manifest.json").exists():
+            raise RunError(f"{path} holds a run already. Go on with `treeforge resume {path}`, or choose another --out.")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / "trees").mkdir(exist_ok=True)
+            (path / "logs").mkdir(exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, path) from error
+        run = cls(path, manifest, problems, {})
+        run.lock()
+        run.write_problems()
+        run.write_manifest()
+        return run
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Open for reading. `RunError` for a folder that is no run or has another schema."""
+        file = path / "manifest.json"
+        try:
+            manifest = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{path} is no run folder: it has no manifest.json. Make one with `treeforge run … --out {path}`.") from None
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{file} cannot be read: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA_VERSION:
+            raise RunError(f"{path} was written with schema {manifest.get('schema')!r}; this treeforge reads {SCHEMA_VERSION}")
+        table = read_table(path / "problems.parquet", PROBLEMS)
+        problems, saved = [], {}
+        for row in table.to_pylist():
+            problems.append(
+                Problem(
+                    problem_id=row["problem_id"],
+                    question=row["question"],
+                    gold_answer=row["gold_answer"],
+                    source=row["source"],
+                    meta=json.loads(row["meta"]),
+                )
+            )
+            saved[row["tree_id"]] = (row["status"], row["reason"])
+        return cls(path, manifest, problems, saved)
+
+    def lock(self) -> None:
+        """Become the one writer of this folder and open the journal. `RunLockedError` where there is one already."""
+        if self._lock is not None:
+            return
+        file = self.path / ".lock"
+        try:
+            stream = file.open("ab")
+        except OSError as error:
+            raise storage_error(error, file) from error
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            stream.close()
+            raise RunLockedError(f"{self.path} is in use by another treeforge process; wait for it or stop it first.") from None
+        self._lock = stream
+        try:
+            commit_rows = int(self.manifest.get("machine", {}).get("commit_rows", 256))
+            self.journal = Journal.open(self.path / "journal.sqlite", commit_rows=commit_rows)
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the journal and let go of the lock; may be called twice."""
+        try:
+            if self.journal is not None:
+                self.journal.close()
+        finally:
+            self.journal = None
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The manifest and the problems -------------------------------------------------------------------------------
+
+    def write_manifest(self) -> None:
+        """Write `manifest.json` atomically."""
+        with atomic_file(self.path / "manifest.json") as stream:
+            stream.write(json.dumps(self.manifest, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+
+    def write_problems(self) -> None:
+        """Write `problems.parquet` with every problem's present status."""
+        statuses = self.statuses()
+        rows = [
+            {
+                "tree_id": number,
+                "problem_id": p.problem_id,
+                "question": p.question,
+                "gold_answer": p.gold_answer,
+                "source": p.source,
+                "meta": msgspec.json.encode(p.meta, order="deterministic").decode(),
+                "status": statuses[number][0],
+                "reason": statuses[number][1],
+            }
+            for number, p in enumerate(self.problems)
+        ]
+        write_table(pa.Table.from_pylist(rows, schema=PROBLEMS), self.path / "problems.parquet")
+
+    def add_problems(self, more: Sequence[Problem]) -> int:
+        """Append problems that the run does not have yet; how many were new. Same id, other text: `DataError`."""
+        known = {p.problem_id: p for p in self.problems}
+        new: list[Problem] = []
+        for problem in more:
+            old = known.setdefault(problem.problem_id, problem)
+            if old is problem:
+                new.append(problem)
+            elif (old.question, old.gold_answer) != (problem.question, problem.gold_answer):
+                raise DataError(
+                    f"problem_id {problem.problem_id!r} is in the run with another text", path=problem.source or None, fix="Give it another id"
+                )
+        self.problems += new
+        return len(new)
+
+    def problems_digest(self) -> str:
+        """Digest of the problems' ids and texts, in order."""
+        return digest_object([[p.problem_id, p.question, p.gold_answer] for p in self.problems]).hex()
+
+    def statuses(self) -> dict[int, tuple[str, str]]:
+        """(status, reason) of every problem by its number; `open` where its tree has not ended."""
+        ended = self._ended if self.journal is not None else self._read_outcomes()
+        return {number: ended.get(number, OPEN) for number in range(len(self.problems))}
+
+    def number_of(self, problem: str) -> int:
+        """The tree's number for a problem's id (or an unambiguous start of it), or for the number itself as text."""
+        ids = [p.problem_id for p in self.problems]
+        if problem in ids:
+            return ids.index(problem)
+        found = [number for number, name in enumerate(ids) if name.startswith(problem)]
+        if len(found) == 1:
+            return found[0]
+        if problem.isdecimal() and int(problem) < len(ids):
+            return int(problem)
+        what = "no problem" if not found else f"{len(found)} problems"
+        raise RunError(f"{self.path} has {what} '{problem}'. Ids are listed by `treeforge show {self.path}`.")
+
+    # Trees --------------------------------------------------------------------------------------------------------
+
+    @property
+    def block(self) -> int:
+        """Problems in one file of `trees/`."""
+        return int(self.manifest["recipe"]["block"])
+
+    @property
+    def blocks(self) -> range:
+        """The numbers of the run's blocks."""
+        return range(-(-len(self.problems) // self.block))
+
+    def members(self, block: int) -> range:
+        """The numbers of a block's trees."""
+        return range(block * self.block, min((block + 1) * self.block, len(self.problems)))
+
+    def unfinished(self) -> list[int]:
+        """Numbers of the trees that have not ended, in order."""
+        return [number for number in range(len(self.problems)) if number not in self._ended]
+
+    def finish(self, number: int, record: TreeRecord) -> None:
+        """Spill a tree that ended and note its outcome; merge its block when that is whole."""
+        assert self.journal is not None
+        spill = self._spill(number)
+        sink = pa.BufferOutputStream()
+        for table in (nodes_table(number, record.tree), rollouts_table(number, record.rollouts)):
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+        temporary = spill.with_suffix(".tmp")
+        try:
+            spill.parent.mkdir(exist_ok=True)
+            temporary.write_bytes(sink.getvalue())
+            temporary.replace(spill)
+        except OSError as error:
+            raise storage_error(error, spill) from error
+        self.journal.record_outcome(number, record.status, record.reason)
+        self._ended[number] = (record.status, record.reason)
+        self._merge(number // self.block)
+
+    def reopen(self, numbers: Sequence[int]) -> None:
+        """Let these trees grow again, from the journal on."""
+        assert self.journal is not None
+        self.journal.forget_outcomes(list(numbers))
+        for number in numbers:
+            self._ended.pop(number, None)
+
+    def records(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, TreeRecord]]:
+        """The trees that ended, in order, a block in memory at a time; of `numbers` only, where given."""
+        wanted = None if numbers is None else set(numbers)
+        statuses = self.statuses()
+        for block in self.blocks:
+            members = [n for n in self.members(block) if statuses[n] != OPEN and (wanted is None or n in wanted)]
+            if not members:
+                continue
+            nodes, rollouts = self._block_tables(block, set(members))
+            rows = dict(rollouts_from_table(rollouts))
+            for number, tree in trees_from_table(nodes):
+                status, reason = statuses[number]
+                yield number, TreeRecord(self.problems[number].problem_id, tree, rows.get(number, ()), status, reason)
+
+    def _merge(self, block: int) -> None:
+        members = self.members(block)
+        if all(number in self._ended for number in members) and any(self._spill(n).exists() for n in members):
+            nodes, rollouts = self._block_tables(block, set(members))
+            write_table(nodes, self._table("nodes", block))
+            write_table(rollouts, self._table("rollouts", block))
+            for number in members:
+                self._spill(number).unlink(missing_ok=True)
+
+    def _block_tables(self, block: int, wanted: set[int]) -> tuple[pa.Table, pa.Table]:
+        """Nodes and rollouts of the wanted trees of a block, spilled ones before merged ones."""
+        spilled = {n: self._read_spill(n) for n in sorted(wanted) if self._spill(n).exists()}
+        merged: list[tuple[pa.Table, pa.Table]] = []
+        rest = wanted - spilled.keys()
+        if rest:
+            tables = [read_table(self._table(kind, block), schema) for kind, schema in (("nodes", NODES), ("rollouts", ROLLOUTS))]
+            keep = pa.array(sorted(rest), pa.int32())
+            merged.append(tuple(t.filter(pa.compute.is_in(t["tree_id"], value_set=keep)) for t in tables))  # type: ignore[arg-type]
+        parts = [*merged, *spilled.values()]
+        nodes, rollouts = (pa.concat_tables([part[i] for part in parts]) for i in (0, 1))
+        if merged and spilled:
+            nodes = nodes.sort_by([("tree_id", "ascending"), ("node_id", "ascending")])
+            order = pa.compute.sort_indices(rollouts["tree_id"])  # stable, so that a tree's rollouts keep their order
+            rollouts = rollouts.take(order)
+        return nodes, rollouts
+
+    def _read_spill(self, number: int) -> tuple[pa.Table, pa.Table]:
+        spill = self._spill(number)
+        try:
+            with pa.memory_map(str(spill)) as source:
+                tables = tuple(pa.ipc.open_stream(source).read_all() for _ in range(2))
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StorageError(f"{spill} is damaged ({error}); delete it and run `treeforge resume {self.path}`") from error
+        return tables[0], tables[1]
+
+    def _recover(self) -> None:
+        """After a stop at any moment: forget outcomes whose trees are not on disk, finish merges that were cut short."""
+        assert self.journal is not None
+        outcomes = self.journal.outcomes()
+        present: set[int] = set()
+        for block in self.blocks:
+            if self._table("rollouts", block).exists() and self._table("nodes", block).exists():
+                with contextlib.suppress(StorageError, DataError):
+                    present |= set(read_table(self._table("nodes", block), NODES, columns=["tree_id"])["tree_id"].unique().to_pylist())
+        for number in outcomes.keys() - present:
+            with contextlib.suppress(StorageError):
+                if self._spill(number).exists():
+                    self._read_spill(number)
+                    present.add(number)
+        lost = sorted(outcomes.keys() - present)
+        if lost:
+            _log.warning("%d finished trees are not on disk and are made again from the journal", len(lost))
+            self.journal.forget_outcomes(lost)
+        self._ended = {number: outcome for number, outcome in outcomes.items() if number in present}
+        for leftover in self.path.glob("trees/spill/*"):
+            if leftover.suffix == ".tmp" or int(leftover.stem) not in self._ended:
+                leftover.unlink(missing_ok=True)
+        for block in self.blocks:
+            self._merge(block)
+
+    def _read_outcomes(self) -> dict[int, tuple[str, str]]:
+        file = self.path / "journal.sqlite"
+        if not file.exists():
+            return {number: status for number, status in self._saved_status.items() if status != OPEN}
+        journal = Journal.open(file, read_only=True)
+        try:
+            return journal.outcomes()
+        finally:
+            journal.close()
+
+    def _spill(self, number: int) -> Path:
+        return self.path / "trees" / "spill" / f"{number:08d}.arrow"
+
+    def _table(self, kind: str, block: int) -> Path:
+        return self.path / "trees" / f"{kind}-{block:05d}.parquet"
+
+    def tidy(self) -> None:
+        """At a run's end: drop the empty spill folder."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self.path / "trees" / "spill")

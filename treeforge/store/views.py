@@ -1,0 +1,70 @@
+"""Derived folders of a run (`labels/`, `compressed/`): tables a block, and what they were made from.
+
+A view is complete when its `view.json` stands there; it is stale when config or trees have changed since. It can be
+deleted and made again without the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from treeforge.errors import StorageError
+from treeforge.hashing import digest_object
+from treeforge.store.files import atomic_file, storage_error
+from treeforge.store.run import RunFolder
+from treeforge.store.tables import read_table, write_table
+from treeforge.tree import TreeRecord
+
+
+def write_view(
+    run: RunFolder,
+    folder: str,
+    stem: str,
+    schema: pa.Schema,
+    config: dict[str, Any],
+    make: Callable[[int, TreeRecord], pa.Table | None],
+    report: Callable[[], dict[str, Any]],
+) -> None:
+    """Make a view of every tree that ended: `make` gives a tree's rows, `report` what `view.json` says beside them."""
+    root = run.path / folder
+    statuses = run.statuses()
+    try:
+        (root / "view.json").unlink(missing_ok=True)
+        for old in root.glob("*.parquet"):
+            old.unlink()
+    except OSError as error:
+        raise storage_error(error, root) from error
+    for block in run.blocks:
+        members = [n for n in run.members(block) if statuses[n][0] != "open"]
+        tables = [table for number, record in run.records(members) if (table := make(number, record)) is not None]
+        if tables:
+            write_table(pa.concat_tables(tables), root / f"{stem}-{block:05d}.parquet")
+    about = {"config": config, "trees": _trees_digest(statuses), "report": report()}
+    with atomic_file(root / "view.json") as stream:
+        stream.write(json.dumps(about, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def view_state(run: RunFolder, folder: str) -> dict[str, Any] | None:
+    """The view's `view.json` with `stale` added (made of other trees than have ended by now); None where there is none."""
+    try:
+        about = json.loads((run.path / folder / "view.json").read_text(encoding="utf-8"))
+        return {**about, "stale": about["trees"] != _trees_digest(run.statuses())}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{run.path / folder / 'view.json'} is damaged ({error}); delete the folder and make it again") from error
+
+
+def read_view(run: RunFolder, folder: str, stem: str, schema: pa.Schema, block: int) -> pa.Table:
+    """The rows of one block; an empty table where the block has none."""
+    path: Path = run.path / folder / f"{stem}-{block:05d}.parquet"
+    return read_table(path, schema) if path.exists() else schema.empty_table()
+
+
+def _trees_digest(statuses: dict[int, tuple[str, str]]) -> str:
+    return digest_object([[number, *outcome] for number, outcome in sorted(statuses.items())]).hex()
