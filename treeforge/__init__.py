@@ -1,0 +1,91 @@
+"""treeforge grows labelled trees of reasoning steps and turns them into reward-model training data.
+
+    import treeforge as tf
+
+    problems = tf.read_problems("datasets/word_problems.jsonl", limit=20).problems
+    result = tf.run(problems, "runs/first", tf.load_config(backend="local"))
+
+Names are loaded when they are first used, so that `import treeforge` is quick and needs no optional dependency.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from treeforge.config import RunConfig
+    from treeforge.errors import TreeforgeError
+    from treeforge.pipeline import RunResult, extend, extend_async, resume, resume_async, run, run_async, search, search_async
+    from treeforge.policy import Policy, ScriptedPolicy
+    from treeforge.problem import Problem, make_problem
+    from treeforge.recipes import load_config
+    from treeforge.store.problems import read_problems
+    from treeforge.store.run import RunFolder
+    from treeforge.tree import Finish, Rollout, Tree, TreeBuilder, TreeRecord
+    from treeforge.value import StepLabel, StepValue, Values, estimate
+    from treeforge.verdict import Judge, Judgement, Verdict
+    from treeforge.views import compress, export, label
+
+__all__ = [
+    "Finish",
+    "Judge",
+    "Judgement",
+    "Policy",
+    "Problem",
+    "Rollout",
+    "RunConfig",
+    "RunFolder",
+    "RunResult",
+    "ScriptedPolicy",
+    "StepLabel",
+    "StepValue",
+    "Tree",
+    "TreeBuilder",
+    "TreeRecord",
+    "TreeforgeError",
+    "Values",
+    "Verdict",
+    "compress",
+    "estimate",
+    "export",
+    "extend",
+    "extend_async",
+    "label",
+    "load_config",
+    "make_problem",
+    "read_problems",
+    "resume",
+    "resume_async",
+    "run",
+    "run_async",
+    "search",
+    "search_async",
+]
+
+_HOME = {
+    "config": ("RunConfig",),
+    "errors": ("TreeforgeError",),
+    "pipeline": ("RunResult", "extend", "extend_async", "resume", "resume_async", "run", "run_async", "search", "search_async"),
+    "policy": ("Policy", "ScriptedPolicy"),
+    "problem": ("Problem", "make_problem"),
+    "recipes": ("load_config",),
+    "store.problems": ("read_problems",),
+    "store.run": ("RunFolder",),
+    "tree": ("Finish", "Rollout", "Tree", "TreeBuilder", "TreeRecord"),
+    "value": ("StepLabel", "StepValue", "Values", "estimate"),
+    "verdict": ("Judge", "Judgement", "Verdict"),
+    "views": ("compress", "export", "label"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'treeforge' has no attribute '{name}'")
+    return getattr(import_module(f"treeforge.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -259,8 +259,8 @@ class CompressConfig(Config):
 class ExportConfig(Config):
     """Training shards: a view of the labels."""
 
-    formats: tuple[str, ...] = ("nodes", "hrm")
-    """Names of formats; the first is the dataset's default configuration."""
+    formats: tuple[str, ...] = ("hrm", "nodes")
+    """Names of formats; the first is the dataset's default configuration, in the folder `data/`."""
     rows_per_shard: int = 100_000
     """Rows in one shard at most."""
     test_share: float = 0.0
@@ -301,12 +301,20 @@ def load(path: Path | None = None, overrides: Iterable[str] = (), base: Mapping[
             raise DataError(f"cannot be read: {error.strerror}", path=path) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"is not valid TOML: {error}", path=path) from error
+    for key, value in parse_overrides(overrides).items():
+        _set(data, key, value)
+    return convert(data, RunConfig)
+
+
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """`KEY=VALUE` texts as a mapping. Values are TOML; text needs no quotes. Raises `ConfigError`."""
+    found: dict[str, Any] = {}
     for item in overrides:
         key, sign, value = item.partition("=")
         if not sign or not key.strip():
             raise ConfigError(f"'{item}' is no override; write KEY=VALUE, as in search.wave=8")
-        _set(data, key.strip(), _toml_value(value))
-    return convert(data, RunConfig)
+        found[key.strip()] = _toml_value(value)
+    return found
 
 
 def convert(data: Mapping[str, Any], kind: type[T]) -> T:

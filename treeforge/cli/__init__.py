@@ -1,0 +1,47 @@
+"""The command line: one file a command, thin. Data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any
+
+_EXIT_INTERRUPTED = 130
+_EXIT_TERMINATED = 143
+
+
+def main() -> None:
+    """Run the `treeforge` command.
+
+    Exit codes: 0 done; 1 failed; 2 usage, bad input or a run folder that does not allow it; 3 no policy (resumable);
+    4 storage (resumable); 130 Ctrl-C and 143 SIGTERM (both resumable).
+    """
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(arguments: list[str]) -> int:
+    """Run one command and return its exit code."""
+    from treeforge.errors import TreeforgeError
+
+    terminated = False
+
+    def terminate(number: int, frame: Any) -> None:
+        nonlocal terminated
+        terminated = True
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGTERM, terminate)
+    from treeforge.cli.app import app
+
+    try:
+        app(args=arguments, prog_name="treeforge", standalone_mode=True)
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if code == _EXIT_INTERRUPTED:
+            print("treeforge: stopped. A run that was going on can be resumed: treeforge resume RUN", file=sys.stderr)
+            return _EXIT_TERMINATED if terminated else _EXIT_INTERRUPTED
+        return code
+    except TreeforgeError as error:
+        print(f"treeforge: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0

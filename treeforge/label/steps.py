@@ -21,7 +21,7 @@ class NodeLabels:
     """The labels of all n nodes of a tree (or of several in one array): each says something of the node's last step."""
 
     hard: NDArray[np.int8]
-    """int8[n]: 1 where the value is greater than the threshold, 0 where not, -1 (`NO_LABEL`) where there is no label."""
+    """int8[n]: 1 where the value is greater than the threshold, else 0; -1 (`NO_LABEL`) where there is no label."""
     soft: NDArray[np.float64]
     """float64[n]: the value; NaN where there is no label."""
 

@@ -109,6 +109,7 @@ _MACROS: dict[str, tuple[str, str]] = {
     "dots": ("dots", "..."),
     "cdots": ("dots", "..."),
     "dotsc": ("dots", "..."),
+    "choose": ("choose", ""),
     "circ": ("degree", ""),
     "degree": ("degree", ""),
     "prime": ("prime", "'"),
@@ -116,22 +117,20 @@ _MACROS: dict[str, tuple[str, str]] = {
     "wedge": ("sep", "and"),
     "lor": ("sep", "or"),
     "vee": ("sep", "or"),
-    "quad": ("gap", ""),
-    "qquad": ("gap", ""),
     "angle": ("angle", ""),
     "triangle": ("angle", ""),
 }
-_STRUCTURES = frozenset(("frac", "sqrt", "binom", "sum", "prod", "int", "choose", "overline", "pmod", "bmod"))
+_STRUCTURES = frozenset(("sqrt", "sum", "prod", "int", "pmod"))
 _FRACTIONS = frozenset(("dfrac", "tfrac", "cfrac", "frac"))
 _BINOMIALS = frozenset(("dbinom", "tbinom", "binom"))
 _IGNORED = frozenset(
     """left right mleft mright middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle textstyle
     scriptstyle limits nolimits nonumber hfill noindent rm bf it thinspace medspace thickspace negthinspace allowbreak
-    boldmath Large large small normalsize protect relax""".split()
+    boldmath quad qquad Large large small normalsize protect relax""".split()
 )
 _TEXTS = frozenset("text mbox textrm textup textnormal hbox textsf texttt textit textsc textmd".split())
 _FONTS = frozenset("mathrm operatorname mathbf textbf mathit mathsf mathtt boldsymbol bm pmb bold mathup symbf".split())
-_ALPHABETS = frozenset("mathbb mathcal mathfrak mathscr Bbb vec hat widehat bar tilde overrightarrow dot ddot".split())
+_ALPHABETS = frozenset("mathbb mathcal mathfrak mathscr Bbb vec hat widehat bar tilde overline overrightarrow dot ddot".split())
 _WRAPPERS = frozenset("boxed fbox displaylines underline ensuremath phantom".split())
 
 _UNICODE = {
@@ -191,9 +190,11 @@ _SCAN = re.compile(
     """,
     re.VERBOSE,
 )
-_BRACED = re.compile(r"\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+_BRACED = re.compile(r"\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
+_ONE = re.compile(r"\s*([A-Za-z0-9])")
 _BOUND = {"<=": "<=", ">=": ">=", "=<": "<=", "=>": ">=", "!=": "!=", "<>": "!=", "==": "=", "=": "=", "<": "<", ">": ">"}
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d+)\}")
+_GLUED = re.compile(r"(or|and)([A-Z])$")
 _PREFIXED = re.compile(r"(arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|sqrt|pi)([A-Za-z]{1,2})$")
 
 
@@ -268,19 +269,19 @@ def _letters(run: str, spaced: bool, tokens: list[Token]) -> None:
         tokens.append(Token("const", _WORD_CONSTANTS[run], spaced))
     elif run.lower() in ("and", "or"):
         tokens.append(Token("sep", run.lower(), spaced))
-    elif run == "in":
-        tokens.append(Token("rel", "in", spaced))
     elif run in GREEK:
         tokens.append(Token("sym", run, spaced))
     elif run in ("U", "union"):
         tokens.append(Token("set", "union", spaced))
-    elif (found := _PREFIXED.match(run)) is not None:
+    elif (found := _PREFIXED.match(run)) is not None or (tokens and (found := _GLUED.match(run)) is not None):
         _letters(found.group(1), spaced, tokens)
         _letters(found.group(2), False, tokens)
     elif len(run) > 3 or run.lower() in SHORT_WORDS:
         tokens.append(Token("word", run, spaced))
     else:
-        tokens.append(Token("letters", run, spaced))
+        for letter in run:
+            _letters(letter, spaced, tokens)
+            spaced = False
 
 
 SHORT_WORDS = frozenset(
@@ -337,7 +338,7 @@ def _styled(name: str, text: str, position: int, spaced: bool, tokens: list[Toke
     """`\\text{…}`, fonts and accents: words, or letters with a style."""
     found = _BRACED.match(text, position)
     if found is None:
-        single = re.compile(r"\s*([A-Za-z0-9])").match(text, position)
+        single = _ONE.match(text, position)
         if single is None:
             raise ReadError(f"\\{name} without an argument")
         content, position = single.group(1), single.end()
@@ -353,6 +354,8 @@ def _styled(name: str, text: str, position: int, spaced: bool, tokens: list[Toke
         _letters(content, spaced, tokens)
     elif name == "mathrm" and len(content) == 1:
         _letters(content, spaced, tokens)
+    elif name in _FONTS and name != "textbf" and len(content) == 1:
+        tokens.append(Token("sym", f"bold {content}" if content in "eiI" else content, spaced))
     elif content:
         tokens.append(Token("text", content, spaced))
     return position

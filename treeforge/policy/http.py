@@ -130,7 +130,7 @@ class JsonClient:
             raise self._failure(url, response, body)
         reply = _decode(body)
         if not isinstance(reply, dict):
-            raise ReplyError(f"{url}: the reply is not a JSON object: {self._shorten(_text(body))!r}")
+            raise ReplyError(f"{url}: the reply is not a JSON object: {self.one_line(_text(body))!r}")
         return reply
 
     async def _read(self, response: httpx2.Response) -> bytes:
@@ -151,7 +151,7 @@ class JsonClient:
 
     def _failure(self, url: str, response: httpx2.Response, body: bytes) -> Exception:
         status = response.status_code
-        said = self._shorten(error_message(_decode(body)) or _text(body))
+        said = self.one_line(error_message(_decode(body)) or _text(body))
         message = f"{url}: HTTP {status}" + (f": {said}" if said else "")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return ConfigError(
@@ -165,9 +165,9 @@ class JsonClient:
         return ReplyError(message, retryable=retryable, retry_after=wait, status=status, doubtful=status in _GATEWAY)
 
     def _about(self, error: Exception) -> str:
-        return self._shorten(str(error)) or type(error).__name__
+        return self.one_line(str(error)) or type(error).__name__
 
-    def _shorten(self, text: str) -> str:
+    def one_line(self, text: str) -> str:
         """One line for a person out of a stranger's text; a key that the server repeats is taken out."""
         if self._key:
             text = text.replace(self._key, "***")

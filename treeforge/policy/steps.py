@@ -9,6 +9,7 @@ from treeforge.sample import Sample
 from treeforge.tree import Finish
 
 _REPLACEMENT = "\ufffd"
+_FINISHES = {"delimiter": Finish.OPEN, "stop": Finish.STOP, "length": Finish.TRUNCATED}
 _SURROGATES = {code: _REPLACEMENT for code in range(0xD800, 0xE000)} | {0: _REPLACEMENT}
 
 
@@ -69,32 +70,34 @@ def parse(sample: Sample, config: StepsConfig, *, max_steps: int) -> Parsed:
     steps = split_steps(text, config.delimiter)
     if not steps or (len(steps) == 1 and steps[0].isspace()):
         return Parsed([], Finish.TRUNCATED if sample.finish == "length" else Finish.STOP)
-    if sample.finish == "delimiter":
-        finish = Finish.OPEN
-    elif sample.finish == "length":
-        finish = Finish.TRUNCATED
-    else:
-        finish = Finish.STOP
+    finish = _FINISHES[sample.finish]
     limit = config.max_step_chars
     if len(text) > limit:
         for i, step in enumerate(steps):
             if len(step) > limit:
                 del steps[i + 1 :]
                 steps[i] = step[:limit]
-                finish = Finish.TRUNCATED
+                text, finish = "".join(steps), Finish.TRUNCATED
                 break
-    markers = config.answer_markers
-    for i, step in enumerate(steps):
-        for marker in markers:
-            if marker in step:
-                if i < max_steps and not (finish is Finish.TRUNCATED and i == len(steps) - 1):
-                    del steps[i + 1 :]
-                    return Parsed(steps, Finish.ANSWERED)
-                if i < max_steps:
-                    return Parsed(steps, Finish.TRUNCATED)
+    marked = _first_marker(text, config.answer_markers)
+    if marked >= 0:
+        end = 0
+        for i, step in enumerate(steps):
+            end += len(step)
+            if end > marked:
                 break
-    if len(steps) > max_steps:
+        if i < max_steps:
+            cut_off = finish is Finish.TRUNCATED and i == len(steps) - 1
+            return Parsed(steps[: i + 1], Finish.TRUNCATED if cut_off else Finish.ANSWERED)
+    if len(steps) > max_steps or (len(steps) == max_steps and finish is Finish.OPEN):
         return Parsed(steps[:max_steps], Finish.TRUNCATED)
-    if len(steps) == max_steps and finish is Finish.OPEN:
-        finish = Finish.TRUNCATED
     return Parsed(steps, finish)
+
+
+def _first_marker(text: str, markers: tuple[str, ...]) -> int:
+    first = -1
+    for marker in markers:
+        found = text.find(marker)
+        if found >= 0 and (first < 0 or found < first):
+            first = found
+    return first

@@ -138,6 +138,10 @@ class Journal:
         )[0]
         return JournalTotals(row[0], row[1], row[2], row[3], self.path.stat().st_size)
 
+    def tokens_by_tree(self) -> dict[int, int]:
+        """Tokens sampled for every tree that has any, by its number."""
+        return dict(self._select("SELECT tree, sum(tokens) FROM samples GROUP BY tree"))
+
     def close(self) -> None:
         """Commit and close; may be called twice."""
         try:

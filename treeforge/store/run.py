@@ -12,9 +12,9 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -275,6 +275,22 @@ class RunFolder:
             for number, tree in trees_from_table(nodes):
                 status, reason = statuses[number]
                 yield number, TreeRecord(self.problems[number].problem_id, tree, rows.get(number, ()), status, reason)
+
+    def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
+        """(number, nodes, rollouts) of those trees that wait for the rest of their block; they go before its tables."""
+        for number in numbers:
+            if self._spill(number).exists():
+                try:
+                    tables = self._read_spill(number)
+                except StorageError:
+                    if self._spill(number).exists():
+                        raise
+                    continue  # a writer merged it into its block's tables just now
+                yield number, *tables
+
+    def table_files(self, kind: Literal["nodes", "rollouts"]) -> list[Path]:
+        """The blocks' tables that stand by now. They may hold trees that were reopened or spilled again since."""
+        return [path for block in self.blocks if (path := self._table(kind, block)).exists()]
 
     def _merge(self, block: int) -> None:
         members = self.members(block)

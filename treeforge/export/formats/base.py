@@ -13,6 +13,9 @@ from treeforge.export.trees import ExportTree
 MAX_ROW_BYTES = 2_000_000
 """UTF-8 bytes of a row's texts; a larger row is left out and counted (viewers and loaders refuse or choke on it)."""
 
+MAX_UTF8 = 4
+"""Bytes of a character in UTF-8, at most: lets most texts be found small without encoding them."""
+
 TOO_LARGE = f"row over {MAX_ROW_BYTES // 1_000_000} MB"
 NO_LABEL = "step without a label"
 NOT_FRESH = "same as in the uncompressed tree"

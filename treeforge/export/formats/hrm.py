@@ -14,7 +14,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from treeforge.export.formats.base import MAX_ROW_BYTES, NO_LABEL, NOT_FRESH, TOO_LARGE, Format, Rows, utf8_size
+from treeforge.export.formats.base import (
+    MAX_ROW_BYTES,
+    MAX_UTF8,
+    NO_LABEL,
+    NOT_FRESH,
+    TOO_LARGE,
+    Format,
+    Rows,
+    utf8_size,
+)
 from treeforge.export.schemas import LIST_OF_ROWS, Column
 from treeforge.export.trees import ExportTree, LabelledTree
 from treeforge.tree import Tree
@@ -48,7 +57,7 @@ def _rows(tree: ExportTree) -> Iterator[Rows]:
         prefixes = _Prefixes(labelled.tree, MAX_ROW_BYTES - utf8_size(tree.problem.question))
         shifted = _shifted(labelled, tree.values.value)
         for span in (1, 2):
-            rows, left_out = _select(labelled, span, prefixes.size)
+            rows, left_out = _select(labelled, span, prefixes.fits)
             yield Rows(
                 _columns(tree, number, labelled, span, rows, prefixes, shifted),
                 len(rows),
@@ -57,15 +66,15 @@ def _rows(tree: ExportTree) -> Iterator[Rows]:
             )
 
 
-def _select(labelled: LabelledTree, span: int, sizes: NDArray[np.int64]) -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Nodes that end a sample of `span` steps, and how many do not by reason. `sizes`: -1 marks a prefix too large."""
+def _select(labelled: LabelledTree, span: int, fits: NDArray[np.bool_]) -> tuple[NDArray[np.intp], dict[str, int]]:
+    """Nodes that end a sample of `span` steps, and how many do not by reason. `fits`, bool[n]: not too large."""
     candidates = np.flatnonzero(labelled.tree.depth >= span)
     left_out = {}
     fresh = labelled.fresh.get(span)
     keeps = [
         (NOT_FRESH, np.ones(len(labelled.hard), np.bool_) if fresh is None else fresh),
         (NO_LABEL, (labelled.hard >= 0) | ~np.isnan(labelled.soft)),
-        (TOO_LARGE, sizes >= 0),
+        (TOO_LARGE, fits),
     ]
     for reason, keep in keeps:
         kept = candidates[keep[candidates]]
@@ -130,19 +139,23 @@ def _pairs(labelled: LabelledTree, rows: NDArray[np.intp]) -> dict[str, int]:
     return {"-+"[a] + "-+"[b]: count for (a, b), count in sorted(signs.items(), reverse=True)}
 
 
+def _fits(tree: Tree, limit: int) -> NDArray[np.bool_]:
+    if MAX_UTF8 * (sum(map(len, tree.text)) + sum(map(len, tree.observation))) <= limit:
+        return np.ones(tree.size, np.bool_)
+    sizes = [0]
+    for parent, text, observation in zip(tree.parent[1:].tolist(), tree.text[1:], tree.observation[1:], strict=True):
+        sizes.append(sizes[parent] + utf8_size(text) + utf8_size(observation))
+    return np.array(sizes) <= limit
+
+
 class _Prefixes:
     """Prefix texts of a tree's nodes, each made once from its parent's: siblings share one string."""
 
     def __init__(self, tree: Tree, limit: int) -> None:
         self._tree = tree
         self._texts: dict[int, str] = {0: ""}
-        sizes = [0 if limit >= 0 else -1]
-        steps = zip(tree.parent[1:].tolist(), tree.text[1:], tree.observation[1:], strict=True)
-        for parent, text, observation in steps:
-            size = sizes[parent] + utf8_size(text) + utf8_size(observation)
-            sizes.append(size if sizes[parent] >= 0 and size <= limit else -1)
-        self.size: NDArray[np.int64] = np.array(sizes, np.int64)
-        """int64[n]: UTF-8 bytes of each node's prefix; -1 where it is over the limit."""
+        self.fits: NDArray[np.bool_] = _fits(tree, limit)
+        """bool[n]: nodes whose prefix has at most `limit` UTF-8 bytes."""
 
     def of(self, node: int) -> str:
         """The text of all steps and observations from the root down to and including `node`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import MAX_ROW_BYTES, TOO_LARGE, Format, Rows, utf8_size
+from treeforge.export.formats.base import MAX_ROW_BYTES, MAX_UTF8, TOO_LARGE, Format, Rows, utf8_size
 from treeforge.export.schemas import LIST_OF_ROWS, Column
 from treeforge.export.trees import ExportTree
 from treeforge.tree import Finish, Tree
@@ -60,10 +60,11 @@ _COLUMNS = (
 
 def _rows(tree: ExportTree) -> Iterator[Rows]:
     problem = tree.problem
-    shared = sum(utf8_size(text) for text in (problem.problem_id, problem.question, problem.gold_answer))
+    shared = (problem.problem_id, problem.question, problem.gold_answer)
+    limit = MAX_ROW_BYTES - sum(map(utf8_size, shared))
     for number, labelled in tree.passes():
         nodes, values, n = labelled.tree, labelled.values, labelled.tree.size
-        if shared + _largest(nodes) > MAX_ROW_BYTES:
+        if not _fits(nodes, limit):
             # A tree without one of its nodes is no tree: it is left out as a whole.
             yield Rows({}, 0, {TOO_LARGE: n})
             continue
@@ -105,10 +106,12 @@ def _rows(tree: ExportTree) -> Iterator[Rows]:
         yield Rows(columns, n)
 
 
-def _largest(tree: Tree) -> int:
-    """Bytes of the largest row's own texts."""
-    texts = zip(tree.text, tree.observation, tree.answer, strict=True)
-    return max(utf8_size(text) + utf8_size(observation) + utf8_size(answer) for text, observation, answer in texts)
+def _fits(tree: Tree, limit: int) -> bool:
+    """Whether no row's own texts have more than `limit` UTF-8 bytes."""
+    texts = (tree.text, tree.observation, tree.answer)
+    if MAX_UTF8 * sum(max(map(len, column)) for column in texts) <= limit:
+        return True
+    return all(sum(map(utf8_size, row)) <= limit for row in zip(*texts, strict=True))
 
 
 NODES = Format(

@@ -1,0 +1,42 @@
+# Everything runs in .venv, which the first target that needs it makes. Needs only Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-slow test-all lint format bench docs clean
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)  ## The main job on the embedded model: 20 word problems to training shards
+	$(BIN)/python scripts/demo.py
+
+test: $(STAMP)  ## The quick tests
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: $(STAMP)  ## The slow tests: real models, kill and resume
+	$(BIN)/python -m pytest -n auto -m slow
+
+test-all: test test-slow  ## All tests
+
+lint: $(STAMP)  ## Style, types and the import rules of docs/design.md
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Speed and memory of the engine; results: docs/performance.md
+	$(BIN)/python benchmarks/engine.py
+
+docs: $(STAMP)  ## The command reference, from --help
+	$(BIN)/python scripts/make_command_reference.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,371 @@
+"""A loopback HTTP server of an OpenAI-compatible kind that fails on purpose, by a script or by seeded chance.
+
+    with MisbehavingServer(seed=1) as server:
+        server.script("429:2", "500", "cut")     # what happens to the next three posts; then all is well
+        ... server.url ...
+        server.die(); server.revive()            # on the same port
+
+Unless told otherwise it answers plausible steps of arithmetic, a function of (prompt, seed, index) alone, with token
+counts and log-probabilities. It runs in a thread of its own and can be asked from any event loop.
+
+Faults, some with a value after a colon:
+
+    429[:seconds|:date]  500 502 503 504 400 401 402 403 404 413 422     a status with OpenAI's error object
+    html                 200 with a page instead of JSON
+    not-object           200 with JSON that is no object
+    no-choices           200 without `choices`
+    no-text              200 whose choices lack their text
+    no-reason            200 whose choices lack `finish_reason`
+    abort                200 whose completions ended with `abort`
+    empty                completions without text
+    nul, surrogate, bad-utf8                                              broken text in a good reply
+    huge                 completions of 1 MB
+    endless              a body that never ends
+    cut                  half a body, then the end of the connection
+    reset                no reply, the connection is closed
+    slow:seconds         a reply, later
+    drip:seconds         a reply of which one byte arrives every so often
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import random
+import re
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from time import time
+from typing import Any
+
+_TOKEN = re.compile(r"\s*\S+|\s+")
+_SUM = re.compile(r"(\d+)\s*([-+*×])\s*(\d+)(?!\s*=|\d)")
+_NUMBER = re.compile(r"\d+")
+_DONE = re.compile(r"=\s*(-?\d+)\D*$")
+
+
+@dataclass
+class Behaviour:
+    """What kind of server it is, when it does not fail."""
+
+    models: tuple[str, ...] = ("world",)
+    """Names it serves; none: it has no `GET /models`."""
+    api_key: str | None = None
+    takes: frozenset[str] = frozenset({"n", "logprobs", "seed", "sampling", "continue"})
+    """Options it takes; the others are refused with 400, or ignored where they stand in `ignores`."""
+    ignores: frozenset[str] = frozenset()
+    """Options without effect, `stop` and `usage` among them."""
+    most: int = 1 << 30
+    """`n` above this is refused, as by llama.cpp."""
+    engine: str = "vllm"
+    """How it says what stopped a completion: `vllm` (stop_reason), `llama.cpp` (an empty last token), `plain` (not)."""
+    latency: float = 0.0
+    """Seconds a good reply takes."""
+    mistakes: float = 0.3
+    """Chance that a step's result is wrong."""
+    write: Callable[[str, random.Random], str] | None = None
+    """The whole continuation of a prompt; a function of both arguments alone."""
+
+
+_OPTION_KEYS = {
+    "n": ("n",),
+    "logprobs": ("logprobs", "top_logprobs"),
+    "seed": ("seed",),
+    "sampling": ("top_k", "min_p", "repetition_penalty"),
+    "continue": ("continue_final_message", "add_generation_prompt"),
+}
+
+
+@dataclass
+class Post:
+    """One POST that arrived."""
+
+    path: str
+    payload: dict[str, Any]
+    fault: str | None
+    headers: dict[str, str] = field(repr=False, default_factory=dict)
+
+    @property
+    def prompt(self) -> str:
+        """The text that is continued; messages are joined."""
+        if "prompt" in self.payload:
+            return str(self.payload["prompt"])
+        return "\n".join(message["content"] for message in self.payload["messages"])
+
+
+class MisbehavingServer:
+    """See the module's docstring. `schedule`: a sequence of faults (None: all is well) for the first posts, or a
+    mapping from fault to its chance at every post.
+    """
+
+    def __init__(
+        self, schedule: Iterable[str | None] | Mapping[str, float] = (), *, seed: int = 0, **behaviour: Any
+    ) -> None:
+        self.behaviour = Behaviour(**behaviour)
+        self.posts: list[Post] = []
+        self.asked: Counter[str] = Counter()
+        """Well-answered posts by digest of their payload: above 1 where something was paid for twice."""
+        self.port = 0
+        self._chances = dict(schedule) if isinstance(schedule, Mapping) else {}
+        self._script: deque[str | None] = deque(() if isinstance(schedule, Mapping) else schedule)
+        self._random = random.Random(seed)
+        self._seed = seed
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="misbehaving-server", daemon=True)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @property
+    def url(self) -> str:
+        """The base URL, with /v1."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def samples(self) -> int:
+        """Completions that were asked for."""
+        return sum(post.payload.get("n", 1) for post in self.posts)
+
+    def script(self, *faults: str | None) -> None:
+        """What happens to the next posts."""
+        self._script.extend(faults)
+
+    def forget(self) -> None:
+        """Forget the posts so far, such as the probe's."""
+        self.posts.clear()
+        self.asked.clear()
+
+    def die(self) -> None:
+        """Close the port and cut every connection."""
+        self._call(self._close())
+
+    def revive(self) -> None:
+        """Come back on the same port."""
+        self._call(self._open())
+
+    def __enter__(self) -> MisbehavingServer:
+        self._thread.start()
+        self.revive()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.die()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _call(self, coroutine: Any) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout=10)
+
+    async def _open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=64 << 20)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for writer in list(self._writers):
+            writer.transport.abort()
+        while self._writers:
+            await asyncio.sleep(0.001)
+
+    # HTTP
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client went away, or `die` was called
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its reply; False where the connection ends."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        method, path, _ = head[0].split(" ", 2)
+        headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:] if line)}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if self.behaviour.api_key and headers.get("authorization") != f"Bearer {self.behaviour.api_key}":
+            said = f"Incorrect API key provided: {headers.get('authorization', 'none')}"
+            return await self._send(writer, 401, _error(said))
+        if method == "GET":
+            return await self._models(writer, path)
+        post = Post(path, json.loads(body), self._next_fault(), headers)
+        self.posts.append(post)
+        return await self._misbehave(writer, post) if post.fault else await self._answer(writer, post)
+
+    def _next_fault(self) -> str | None:
+        if self._script:
+            return self._script.popleft()
+        faults = list(self._chances)
+        chances = [self._chances[fault] for fault in faults]
+        return self._random.choices([*faults, None], [*chances, max(0.0, 1 - sum(chances))])[0]
+
+    async def _send(
+        self, writer: asyncio.StreamWriter, status: int, body: bytes, *extra: str, pause: float = 0.0
+    ) -> bool:
+        head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Length: {len(body)}", *extra]
+        writer.write(("\r\n".join(head) + "\r\n\r\n").encode())
+        for i in range(0, len(body), 1 if pause else len(body) or 1):
+            writer.write(body[i : i + 1] if pause else body)
+            await writer.drain()
+            if pause:
+                await asyncio.sleep(pause)
+        return True
+
+    async def _models(self, writer: asyncio.StreamWriter, path: str) -> bool:
+        if not path.endswith("/models") or not self.behaviour.models:
+            return await self._send(writer, 404, _error("Not Found"))
+        data = [{"id": name, "object": "model"} for name in self.behaviour.models]
+        return await self._send(writer, 200, json.dumps({"object": "list", "data": data}).encode())
+
+    async def _misbehave(self, writer: asyncio.StreamWriter, post: Post) -> bool:
+        kind, _, value = (post.fault or "").partition(":")
+        if kind.isdecimal():
+            extra = (
+                [f"Retry-After: {formatdate(time() + 20, usegmt=True) if value == 'date' else value}"] if value else []
+            )
+            return await self._send(writer, int(kind), _error(f"a scripted {kind}"), *extra)
+        if kind == "reset":
+            return False
+        if kind == "html":
+            return await self._send(writer, 200, b"<html><body>Welcome to the coffee machine</body></html>")
+        if kind == "not-object":
+            return await self._send(writer, 200, b'["fine", 200]')
+        if kind == "endless":
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            while True:
+                writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+                await writer.drain()
+        if kind == "slow":
+            await asyncio.sleep(float(value))
+        reply = self._reply(post)
+        for choice in reply["choices"]:
+            _spoil(kind, choice)
+        if kind == "no-choices":
+            del reply["choices"]
+        body = json.dumps(reply).encode()
+        if kind == "bad-utf8":
+            body = body.replace(b"BROKEN", b"\xff\xfe")
+        if kind == "cut":
+            writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body[: len(body) // 2])
+            await writer.drain()
+            return False
+        return await self._send(writer, 200, body, pause=float(value) if kind == "drip" else 0.0)
+
+    # A language model, of a sort
+
+    async def _answer(self, writer: asyncio.StreamWriter, post: Post) -> bool:
+        be, payload = self.behaviour, post.payload
+        if not post.path.endswith("/completions"):
+            return await self._send(writer, 404, _error("Not Found"))
+        if be.models and payload.get("model") not in be.models:
+            return await self._send(writer, 404, _error(f"The model {payload.get('model')!r} does not exist."))
+        for option, keys in _OPTION_KEYS.items():
+            if option not in be.takes | be.ignores and any(key in payload for key in keys):
+                return await self._send(writer, 400, _error(f"Unrecognized request argument: {option}"))
+        if payload.get("n", 1) > be.most and "n" in be.takes:
+            return await self._send(writer, 400, _error(f"n must be at most {be.most}"))
+        if be.latency:
+            await asyncio.sleep(be.latency)
+        self.asked[hashlib.sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()] += 1
+        return await self._send(writer, 200, json.dumps(self._reply(post)).encode())
+
+    def _reply(self, post: Post) -> dict[str, Any]:
+        be, payload = self.behaviour, post.payload
+        n = payload.get("n", 1) if "n" in be.takes else 1
+        seed = payload.get("seed", 0) if "seed" in be.takes else len(self.posts)
+        chat = "messages" in payload
+        choices, total = [], 0
+        for i in range(n):
+            rng = random.Random(f"{self._seed}/{seed + i}/{post.prompt}")
+            choice, count = self._choice(post, rng, chat)
+            total += count
+            choices.append(choice | {"index": i})
+        reply: dict[str, Any] = {"object": "text_completion", "model": payload.get("model"), "choices": choices}
+        if "usage" not in be.ignores:
+            reply["usage"] = {"completion_tokens": total, "prompt_tokens": len(_TOKEN.findall(post.prompt))}
+        return reply
+
+    def _choice(self, post: Post, rng: random.Random, chat: bool) -> tuple[dict[str, Any], int]:
+        be, payload = self.behaviour, post.payload
+        whole = (be.write or self._steps)(post.prompt, rng)
+        stops = payload.get("stop", []) if "stop" not in be.ignores else []
+        hits = sorted((at, -len(stop), stop) for stop in stops if (at := whole.find(stop)) >= 0)
+        hit = hits[0][2] if hits else None
+        text = whole[: hits[0][0]] if hits else whole
+        tokens = _TOKEN.findall(text)
+        reason = "stop"
+        if len(tokens) > payload["max_tokens"]:
+            tokens, reason, hit = tokens[: payload["max_tokens"]], "length", None
+            text = "".join(tokens)
+        ending = [] if reason == "length" or (hit and be.engine == "llama.cpp") else [hit or _EOS[be.engine]]
+        listed = [token for token in tokens + ending if token is not None]
+        choice: dict[str, Any] = {"finish_reason": reason}
+        if chat:
+            choice["message"] = {"role": "assistant", "content": text}
+        else:
+            choice["text"] = text
+        if be.engine == "vllm":
+            choice["stop_reason"] = hit
+        if payload.get("logprobs") and "logprobs" in be.takes:
+            values = [round(-rng.expovariate(2.0), 4) for _ in listed]
+            if chat or be.engine == "llama.cpp":
+                content = zip(listed, values, strict=True)
+                choice["logprobs"] = {
+                    "content": [{"token": t, "logprob": v, "bytes": list(t.encode())} for t, v in content]
+                }
+            else:
+                choice["logprobs"] = {"tokens": listed, "token_logprobs": values}
+        return choice, len(tokens) + (reason == "stop")
+
+    def _steps(self, prompt: str, rng: random.Random) -> str:
+        """The rest of a solution: one step for the last sum in the prompt, and the answer."""
+        done = _DONE.search(prompt.rstrip().rpartition("\n")[2])
+        if done:
+            return f"The answer is {done.group(1)}.\n\nQuestion: "
+        sums = _SUM.findall(prompt)
+        numbers = _NUMBER.findall(prompt) or ["0"]
+        a, sign, b = sums[-1] if sums else (numbers[-2 if len(numbers) > 1 else -1], "+", numbers[-1])
+        result = {"+": int(a) + int(b), "-": int(a) - int(b)}.get(sign, int(a) * int(b))
+        if rng.random() < self.behaviour.mistakes:
+            result += rng.choice((-2, -1, 1, 2, 10))
+        opening = rng.choice(("First,", "So", "We get", "Now"))
+        return f"{opening} {a} {sign} {b} = {result}\nThe answer is {result}.\n\nQuestion: "
+
+
+_EOS: dict[str, str | None] = {"vllm": "<eos>", "llama.cpp": "", "plain": None}
+
+
+def _spoil(kind: str, choice: dict[str, Any]) -> None:
+    """Make one good choice a bad one."""
+    where, key = (choice["message"], "content") if "message" in choice else (choice, "text")
+    if kind == "no-text":
+        del where[key]
+    elif kind == "no-reason":
+        del choice["finish_reason"]
+    elif kind == "abort":
+        choice["finish_reason"] = "abort"
+    texts = {
+        "empty": "",
+        "nul": "a\0b",
+        "surrogate": "a\ud800b",
+        "bad-utf8": "aBROKENb",
+        "huge": "2 + 2 = 4, " * 95_325,
+    }
+    if kind in texts:
+        where[key] = texts[kind]
+        choice["logprobs"] = None
+
+
+def _error(message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "type": "scripted", "code": None}}).encode()

@@ -1,0 +1,36 @@
+"""`treeforge extend`: more problems or more budget for a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treeforge.cli import options
+
+
+def extend(
+    run: options.Run,
+    problems: Annotated[str | None, typer.Option("--problems", help="A file of problems to add, as for `run`.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N problems of the file.")] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", metavar="KEY=VALUE", help="A larger budget, as in simulations=64 or run_tokens=1000000. May be repeated."),
+    ] = None,
+    server: options.Servers = None,
+    concurrency: options.Concurrency = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Add problems or budget to a run. What is in its journal is paid for once and used again."""
+    from treeforge import pipeline
+    from treeforge.config import parse_overrides
+    from treeforge.store.problems import read_problems
+
+    machine = options.machine_for(run, None, options.machine_overrides(concurrency, server))
+    more = read_problems(Path(problems) if "://" not in problems else problems, limit=limit).problems if problems else ()
+    with options.progress_line(quiet) as show:
+        result = pipeline.extend(run, problems=more, budget=parse_overrides(budget or []), machine=machine, on_progress=show)
+    options.print_result(result, json)
+    raise typer.Exit(options.exit_code(result))

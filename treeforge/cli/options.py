@@ -1,0 +1,148 @@
+"""Options that several commands share, and what they have in common: progress and the closing words."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from treeforge.config import Machine
+    from treeforge.pipeline import RunResult
+    from treeforge.search.scheduler import Progress
+    from treeforge.views import ExportSummary
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
+Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with any of the configuration's sections.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key, as in search.wave=8. May be repeated.")
+]
+Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Requests in flight at once.")]
+Servers = Annotated[
+    list[str] | None, typer.Option("--server", metavar="URL", help="Base URL of an OpenAI-compatible server. May be repeated.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def machine_overrides(concurrency: int | None, servers: list[str] | None) -> list[str]:
+    """The `machine.*` overrides of the common flags."""
+    overrides: list[str] = []
+    if concurrency is not None:
+        overrides.append(f"machine.concurrency={concurrency}")
+    if servers:
+        overrides.append("machine.servers=[" + ", ".join(f"'{url}'" for url in servers) + "]")
+    return overrides
+
+
+def machine_for(path: Path, file: Path | None, overrides: list[str]) -> Machine:
+    """The machine half of an existing run, with what a file and overrides change; another recipe is refused."""
+    from treeforge.config import differences, load, to_dict
+    from treeforge.errors import RecipeChangedError
+    from treeforge.store.run import RunFolder
+
+    manifest = RunFolder.open(path).manifest
+    base = {key: manifest[key] for key in ("recipe", "machine", "label", "compress", "export")}
+    config = load(file, overrides, base=base)
+    if changes := differences(base["recipe"], to_dict(config.recipe)):
+        raise RecipeChangedError(path, changes)
+    return config.machine
+
+
+@contextmanager
+def progress_line(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A callback that shows progress on stderr: one line in place on a terminal, a line every ten seconds elsewhere."""
+    if quiet:
+        yield None
+        return
+    terminal = sys.stderr.isatty()
+    started = time.monotonic()
+    finished_before: int | None = None
+    last = 0.0 if terminal else started
+
+    def show(progress: Progress) -> None:
+        nonlocal last, finished_before
+        now = time.monotonic()
+        if finished_before is None:
+            finished_before = progress.finished
+        if now - last < (0.2 if terminal else 10.0):
+            return
+        last = now
+        line = progress_text(progress, now - started, finished_before)
+        sys.stderr.write(f"\r\x1b[2K{line}" if terminal else line + "\n")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if terminal:
+            sys.stderr.write("\n")
+
+
+def progress_text(progress: Progress, seconds: float, finished_before: int) -> str:
+    """Trees done, completions/s, tokens/s, share correct, time left."""
+    seconds = max(seconds, 1e-9)
+    done = progress.finished - finished_before
+    left = (progress.trees - progress.finished) * seconds / done if done else None
+    share = f"{progress.correct / progress.judged:.0%}" if progress.judged else "–"
+    parts = [
+        f"{progress.finished}/{progress.trees} trees",
+        f"{progress.completions / seconds:.1f} completions/s",
+        f"{progress.tokens / seconds:.0f} tokens/s",
+        f"{share} correct",
+        f"{progress.in_flight} in flight",
+        "ETA " + ("–" if left is None else _duration(left)),
+    ]
+    if progress.replayed:
+        parts.insert(1, f"{progress.replayed} requests from the journal")
+    if progress.retries:
+        parts.append(f"{progress.retries} retries")
+    return " · ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def print_result(result: RunResult, as_json: bool) -> None:
+    """How a run ended: statuses, where the shards are, and the lines that load them."""
+    import msgspec
+
+    dataset = result.dataset
+    if as_json:
+        data: dict[str, Any] = {
+            "run": str(result.path),
+            "statuses": result.statuses,
+            "progress": msgspec.to_builtins(result.progress),
+            "dataset": None if dataset is None else {"path": str(dataset.path), "rows": dataset.rows},
+        }
+        typer.echo(msgspec.json.encode(data).decode())
+        return
+    typer.echo(f"{result.path}: " + ", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
+    if dataset is None:
+        typer.echo("No tree could be labelled, so there is nothing to export. `treeforge stats` says why.")
+        return
+    print_dataset(dataset)
+
+
+def print_dataset(dataset: ExportSummary) -> None:
+    """Where the shards are, their rows, and the three lines that load them."""
+    for name, splits in dataset.rows.items():
+        typer.echo(f"  {name}: " + ", ".join(f"{rows:,} rows in {split}" for split, rows in splits.items()))
+    typer.echo(f"\nTraining shards: {dataset.path}\nLoad them with")
+    for line in dataset.loading_lines:
+        typer.echo(f"  {line}")
+
+
+def exit_code(result: RunResult) -> int:
+    """0, or 1 where a problem's tree failed: the command must not look like success to a script."""
+    return 1 if result.statuses.get("failed") else 0

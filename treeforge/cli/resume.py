@@ -1,0 +1,34 @@
+"""`treeforge resume`: go on after any stop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from treeforge.cli import options
+
+
+def resume(
+    run: options.Run,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Ask again for the requests that were given up, and grow those trees again.")
+    ] = False,
+    server: options.Servers = None,
+    concurrency: options.Concurrency = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Go on with a run: nothing that is in its journal is generated again.
+
+    Settings of the machine (`--set machine.…`, `--server`) may change; another recipe is refused.
+    """
+    from treeforge import pipeline
+
+    machine = options.machine_for(run, config, [*options.machine_overrides(concurrency, server), *(set_ or [])])
+    with options.progress_line(quiet) as show:
+        result = pipeline.resume(run, machine=machine, retry_errors=retry_errors, on_progress=show)
+    options.print_result(result, json)
+    raise typer.Exit(options.exit_code(result))

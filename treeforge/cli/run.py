@@ -1,0 +1,64 @@
+"""`treeforge run`: problems in, training shards out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from treeforge.cli import options
+
+
+def run(
+    problems: Annotated[
+        str, typer.Argument(metavar="PROBLEMS", help="JSONL, JSON, CSV or Parquet file, or hf://owner/name.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.", show_default=False)],
+    policy: Annotated[str | None, typer.Option("--policy", help="local, server or scripted.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="A name of `treeforge models list`, a GGUF file, or the server's model name.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option("--preset", help="Step format: smollm, qwen-chat, qwen-math, hrm-paper.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N problems.")] = None,
+    strategy: Annotated[str | None, typer.Option("--strategy", help="mcts or exhaustive.")] = None,
+    simulations: Annotated[int | None, typer.Option("--simulations", min=1, help="Simulations of one tree.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="The run seed.")] = None,
+    server: options.Servers = None,
+    concurrency: options.Concurrency = None,
+    question_field: Annotated[str | None, typer.Option("--question-field", help="Field of the question.")] = None,
+    answer_field: Annotated[str | None, typer.Option("--answer-field", help="Field of the gold answer.")] = None,
+    id_field: Annotated[str | None, typer.Option("--id-field", help="Field of the problem's id.")] = None,
+    skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and list them.")] = False,
+    config: options.Config = None,
+    set_: options.Set = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Grow a tree for every problem, label its steps, compress, and write training shards.
+
+    The same command goes on where a stopped run stopped.
+    """
+    from treeforge import pipeline
+    from treeforge.recipes import load_config
+    from treeforge.store.problems import read_problems
+
+    overrides = [*options.machine_overrides(concurrency, server), *(set_ or [])]
+    for key, value in (("search.strategy", strategy), ("budget.simulations", simulations), ("seed", seed)):
+        if value is not None:
+            overrides.append(f"{key}={value}")
+    settings = load_config(config, overrides, backend=policy or ("server" if server else None), model=model, preset=preset)
+    file = read_problems(
+        problems,
+        question_field=question_field,
+        answer_field=answer_field,
+        id_field=id_field,
+        limit=limit,
+        skip_bad_rows=skip_bad_rows,
+    )
+    for row in file.skipped:
+        typer.echo(f"skipped {row}", err=True)
+    with options.progress_line(quiet) as show:
+        result = pipeline.run(file.problems, out, settings, on_progress=show, source=problems)
+    options.print_result(result, json)
+    raise typer.Exit(options.exit_code(result))

@@ -1,0 +1,204 @@
+"""The dataset card: YAML that `load_dataset` honours, and what a person would want to know before training on it.
+
+All text that comes from elsewhere (model names, prompts, file names) is escaped, bounded and kept on one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from treeforge.config import ExportConfig
+from treeforge.export.formats import FORMATS
+from treeforge.export.report import ExportReport, FormatReport, SplitReport
+from treeforge.export.schemas import LIST_OF_ROWS
+
+CARD = "README.md"
+
+_TAGS = ("reward-model", "process-reward-model", "reasoning", "synthetic", "treeforge")
+_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+_MAX_CHARS = 300
+_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: "\\" + c for c in "\\`*_[]|#~$"})
+
+_LABELS = """\
+A step's value is the chance that the policy, continuing from that step, ends with the right answer within its budget.
+It is estimated from sampled continuations, whose final answers a program compared with the gold answer; neither a
+person nor a model judged a step. `soft` is the estimate; `hard` is true where it is greater than the threshold.
+`rollouts` (`value_rollouts` in `nodes`) says how many outcomes stand behind it, and `low` and `high` bound it, so that
+weak labels can be weighed or left out. A row of two steps has the label of the later one: a wrong step that is then
+corrected is a positive row.
+
+A value depends on the policy that was sampled: a step that this model cannot finish may be sound. A right final answer
+does not prove that every step before it is right."""
+
+_COMPRESSION = """\
+Hierarchical Node Compression (arXiv 2503.13551, Section 3.3) joins some nodes with one of their children. What it adds
+are rows whose `compressed` is greater than 0: merged steps, and the merged node's label, moved by a controlled
+amount."""
+
+
+class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the card says beside the counts: plain text, from the run's manifest. An empty mapping is left out."""
+
+    title: str = "Step-labelled reasoning trees"
+    model: Mapping[str, str] = {}
+    """The policy: backend, model, digest or revision, engine."""
+    sampling: Mapping[str, str] = {}
+    """Temperature and so on, and the step format."""
+    search: Mapping[str, str] = {}
+    """Strategy, its settings and budgets."""
+    checker: Mapping[str, str] = {}
+    """What judged final answers."""
+    labels: Mapping[str, str] = {}
+    """Estimator, threshold, confidence …"""
+    compression: Mapping[str, str] = {}
+    """The HNC report; empty: not compressed."""
+    problems: Mapping[str, str] = {}
+    """Where the problems came from and how their trees ended."""
+    commands: tuple[str, ...] = ()
+    """Command lines that make the dataset again."""
+
+
+def render_card(info: CardInfo, config: ExportConfig, report: ExportReport) -> str:
+    """The text of README.md. A function of its arguments only: no time, host or version."""
+    return "\n".join([*_front_matter(info, config, report), "", *_body(info, report)]) + "\n"
+
+
+def _front_matter(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterator[str]:
+    written = [format for format in report.formats if format.splits]
+    yield "---"
+    yield f"license: {yaml_string(config.license)}"
+    yield f"pretty_name: {yaml_string(_line(info.title))}"
+    yield "task_categories:"
+    yield "- text-classification"
+    yield "tags:"
+    yield from (f"- {tag}" for tag in _TAGS)
+    yield "size_categories:"
+    yield f"- {_size_category(max((format.rows for format in written), default=0))}"
+    yield "configs:"
+    for number, format in enumerate(written):
+        yield f"- config_name: {format.name}"
+        if number == 0:
+            yield "  default: true"
+        yield "  data_files:"
+        for split in format.splits:
+            yield f"  - split: {split}"
+            yield f"    path: {format.folder}/{split}-*.parquet"
+    yield "---"
+
+
+def _body(info: CardInfo, report: ExportReport) -> Iterator[str]:
+    yield f"# {escape(info.title)}"
+    yield ""
+    problems = sum(report.problems.values())
+    yield (
+        f"Labelled trees of reasoning steps on {_count(problems, 'problem')}, made with treeforge for training reward "
+        "models. Splits go by problem: no problem is in two of them.\n"
+    )
+    for format in report.formats:
+        yield from _format_section(format)
+    yield "## How it was made\n"
+    for name, settings in (
+        ("Problems", info.problems),
+        ("Model", info.model),
+        ("Sampling", info.sampling),
+        ("Search", info.search),
+        ("Answer checker", info.checker),
+    ):
+        yield from _settings(name, settings)
+    yield "## What a label means\n"
+    yield _LABELS
+    yield ""
+    yield from _settings("Labels", info.labels)
+    if info.compression:
+        yield "## Compression\n"
+        yield _COMPRESSION
+        yield ""
+        yield from _settings("HNC", info.compression)
+    yield "## Columns\n"
+    for format in report.formats:
+        yield f"`{format.name}`:\n"
+        yield from _table(
+            ("column", "type", "meaning"),
+            ((f"`{c.name}`", f"`{type_name(c.kind)}`", c.about) for c in FORMATS[format.name].columns),
+        )
+    if info.commands:
+        yield "## Make it again\n"
+        yield from (f"    {_printable(command)}" for command in info.commands)
+
+
+def _format_section(format: FormatReport) -> Iterator[str]:
+    yield f"## Configuration `{format.name}`\n"
+    yield FORMATS[format.name].about
+    yield ""
+    if not format.splits:
+        yield "No rows.\n"
+    else:
+        rows = [_split_row(split, counts) for split, counts in format.splits.items()]
+        yield from _table(("split", "rows", "problems", "shards", "hard label 1"), rows)
+    pairs = {kind: sum(s.pairs.get(kind, 0) for s in format.splits.values()) for kind in ("++", "+-", "-+", "--")}
+    if any(pairs.values()):
+        kinds = ", ".join(f"`{kind}` {number:,}" for kind, number in pairs.items())
+        yield f"Pairs of steps by their two hard labels: {kinds}. `-+` is a wrong step that was then corrected.\n"
+    if format.left_out:
+        yield "Left out: " + ", ".join(f"{number:,} × {reason}" for reason, number in format.left_out.items()) + ".\n"
+
+
+def _split_row(split: str, counts: SplitReport) -> tuple[str, ...]:
+    share = "" if counts.share_positive is None else f"{counts.share_positive:.1%}"
+    return split, f"{counts.rows:,}", f"{counts.problems:,}", f"{counts.shards:,}", share
+
+
+def _settings(name: str, settings: Mapping[str, str]) -> Iterator[str]:
+    if settings:
+        yield from _table((name, ""), ((escape(key), escape(value)) for key, value in settings.items()))
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + " --- |" * len(header)
+    yield from ("| " + " | ".join(row) + " |" for row in rows)
+    yield ""
+
+
+def escape(text: str) -> str:
+    """Text as one line of Markdown that shows it as it is: no markup, HTML, link or formula; cut where it is long."""
+    return _line(text).translate(_ESCAPED)
+
+
+def yaml_string(text: str) -> str:
+    """A double-quoted YAML scalar; whatever is not plain ASCII is written as an escape."""
+    return (
+        '"'
+        + "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)
+        + '"'
+    )
+
+
+def _printable(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _line(text: str) -> str:
+    line = _printable(text[: 4 * _MAX_CHARS])
+    return line if len(line) <= _MAX_CHARS else line[: _MAX_CHARS - 1] + "…"
+
+
+def type_name(kind: Any) -> str:
+    """An Arrow type as `datasets` and polars users know it."""
+    names = {"float": "float32", "double": "float64"}
+    return "list of int32" if kind == LIST_OF_ROWS else names.get(str(kind), str(kind))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _size_category(rows: int) -> str:
+    limits = [10 ** (3 + i) for i in range(len(_SIZES))]
+    for i, limit in enumerate(limits):
+        if rows < limit:
+            return f"n<{_SIZES[0]}" if i == 0 else f"{_SIZES[i - 1]}<n<{_SIZES[i]}"
+    return f"n>{_SIZES[-1]}"

@@ -1,0 +1,246 @@
+"""Rigorous numeric values: complex balls (Arb, through python-flint). Disjoint balls prove that two values differ."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from treeforge.label.exact import MAX_TERMS, InexactError
+from treeforge.label.syntax import Add, Big, Call, Const, Degree, Div, Mul, Neg, Node, Num, Percent, Pow, Sym
+from treeforge.label.tokens import LimitError
+
+MAX_EXPONENT = 1e9
+"""A power, exponential or factorial of a larger logarithm is not computed (route `limit`)."""
+
+Ball = Any
+"""`flint.acb`; the library ships no types."""
+
+
+@lru_cache(maxsize=1)
+def _flint() -> Any:
+    import flint
+
+    return flint
+
+
+def ball(node: Node, values: Mapping[str, tuple[int, int]], bits: int, *, log_base: int = 0) -> Ball:
+    """The value of `node` at the rational `values`, as a complex ball computed with `bits` bits.
+
+    `log_base` is the base of a `log` without one; 0 is the natural one. Raises `InexactError` for what is no number,
+    `LimitError` for what is too large.
+    """
+    flint = _flint()
+    before = flint.ctx.prec
+    flint.ctx.prec = bits
+    try:
+        return _Evaluation(values, log_base).value(node)
+    finally:
+        flint.ctx.prec = before
+
+
+class _Evaluation:
+    """One evaluation at one point and one precision."""
+
+    __slots__ = ("acb", "fmpq", "log_base", "values")
+
+    def __init__(self, values: Mapping[str, tuple[int, int]], log_base: int) -> None:
+        flint = _flint()
+        self.values, self.log_base = values, log_base
+        self.acb, self.fmpq = flint.acb, flint.fmpq
+
+    def value(self, node: Node) -> Ball:
+        """The ball of a node."""
+        if isinstance(node, Num):
+            return self.acb(node.p) if node.q == 1 else self.acb(self.fmpq(node.p, node.q))
+        if isinstance(node, Sym):
+            point = self.values.get(node.name)
+            if point is None:
+                raise InexactError
+            return self.acb(self.fmpq(*point))
+        if isinstance(node, Mul):
+            result = self.value(node.factors[0])
+            for factor in node.factors[1:]:
+                result = result * self.value(factor)
+            return result
+        if isinstance(node, Add):
+            result = self.value(node.terms[0])
+            for term in node.terms[1:]:
+                result = result + self.value(term)
+            return result
+        if isinstance(node, Neg):
+            return -self.value(node.x)
+        if isinstance(node, Div):
+            return self.value(node.a) / self.value(node.b)
+        if isinstance(node, Pow):
+            return self._power(node)
+        if isinstance(node, Const):
+            return self._constant(node.name)
+        if isinstance(node, Call):
+            return self._call(node)
+        if isinstance(node, Degree):
+            return self.value(node.x) * self.acb.pi() / 180
+        if isinstance(node, Percent):
+            return self.value(node.x) / 100
+        if isinstance(node, Big):
+            return self._big(node)
+        raise InexactError
+
+    def _constant(self, name: str) -> Ball:
+        if name == "pi":
+            return self.acb.pi()
+        if name == "e":
+            return self.acb(1).exp()
+        if name == "i":
+            return self.acb(0, 1)
+        raise InexactError
+
+    def _power(self, node: Pow) -> Ball:
+        exponent = node.exponent
+        base = self.value(node.base)
+        if isinstance(exponent, Num) and exponent.q == 1 and abs(exponent.p) < 1000:
+            return base**exponent.p
+        power = self.value(exponent)
+        if node.base == Const("e"):
+            return self._exp(power)
+        if base.is_zero():
+            if power.real > 0:
+                return self.acb(0)
+            raise InexactError
+        self._guard(power * base.log())
+        if isinstance(exponent, Num) and exponent.q == 1:
+            return base**exponent.p
+        return base**power
+
+    def _guard(self, exponent: Ball) -> None:
+        if not exponent.is_finite():
+            raise InexactError
+        if not exponent.abs_upper() < MAX_EXPONENT:
+            raise LimitError("a number too large to compute")
+
+    def _exp(self, x: Ball) -> Ball:
+        self._guard(x)
+        return x.exp()
+
+    def _call(self, node: Call) -> Ball:
+        name = node.name
+        if name == "log":
+            x = self.value(node.args[0]).log()
+            if len(node.args) > 1:
+                return x / self.value(node.args[1]).log()
+            return x / self.acb(self.log_base).log() if self.log_base else x
+        if name in ("root", "cbrt"):
+            return self._root(self.value(node.args[0]), node.args[1] if name == "root" else Num(3))
+        args = [self.value(arg) for arg in node.args]
+        function = _FUNCTIONS.get(name)
+        if function is not None:
+            if len(args) != 1:
+                raise InexactError
+            if name in ("exp", "factorial", "sinh", "cosh"):
+                self._guard(args[0])
+            return function(args[0])
+        if name in ("max", "min"):
+            result = args[0]
+            for x in args[1:]:
+                result = result.real_max(x) if name == "max" else result.real_min(x)
+            return result
+        if name == "binom" and len(args) == 2:
+            n, k = args
+            self._guard(n)
+            self._guard(k)
+            return (n + 1).gamma() * (k + 1).rgamma() * (n - k + 1).rgamma()
+        if name in ("gcd", "lcm"):
+            raise InexactError
+        return self._unknown(name, args)
+
+    def _root(self, x: Ball, index: Node) -> Ball:
+        """Real for an odd root of a negative real, as in school; principal otherwise."""
+        if not isinstance(index, Num) or index.q != 1 or not 0 < abs(index.p) < 1000:
+            return x ** (1 / self.value(index))
+        n = index.p
+        if n == 2:
+            return x.sqrt()
+        if n % 2 and x.imag.is_zero() and x.real < 0:
+            return -((-x) ** (self.acb(1) / n))
+        return x ** (self.acb(1) / n)
+
+    def _unknown(self, name: str, args: list[Ball]) -> Ball:
+        """A function nobody defined: a fixed generic analytic one, so that equal arguments, and only they, agree."""
+        seed = zlib.crc32(name.encode("utf-8", "replace")) % 9973 + 3
+        result = self.acb(self.fmpq(seed, 7919))
+        for place, x in enumerate(args, start=2):
+            self._guard(x)
+            result = result + (x * self.fmpq(seed % 89 + place, 97)).cos() * self.fmpq(seed % 83 + 7, 13) + x * x / seed
+        return result
+
+    def _big(self, node: Big) -> Ball:
+        """A sum or product written out where its bounds are integers close by, else a function of bounds and body."""
+        low = self.value(node.low) if node.low is not None else self.acb(0)
+        high = self.value(node.high) if node.high is not None and node.high != Const("inf") else None
+        if node.op != "int" and high is not None and node.var:
+            first, last = low.unique_fmpz(), high.unique_fmpz()
+            if first is not None and last is not None and low.is_exact() and high.is_exact():
+                if last - first >= MAX_TERMS:
+                    raise LimitError(f"a sum of more than {MAX_TERMS} terms")
+                result = self.acb(0 if node.op == "sum" else 1)
+                for index in range(int(first), int(last) + 1):
+                    term = _Evaluation({**self.values, node.var: (index, 1)}, self.log_base).value(node.body)
+                    result = result + term if node.op == "sum" else result * term
+                return result
+        samples = [
+            _Evaluation({**self.values, node.var: point}, self.log_base).value(node.body)
+            for point in ((1789, 997), (2311, 499))
+        ]
+        return self._unknown(node.op, [low, *([] if high is None else [high]), *samples])
+
+
+def _floor(x: Ball) -> Ball:
+    """The floor, where the ball leaves no doubt."""
+    result = x.real_floor()
+    if not result.is_exact():
+        raise InexactError
+    return result
+
+
+def _real(x: Ball) -> Ball:
+    if not x.imag.is_zero():
+        raise InexactError
+    return x
+
+
+_FUNCTIONS: dict[str, Callable[[Ball], Ball]] = {
+    "sqrt": lambda x: x.sqrt(),
+    "exp": lambda x: x.exp(),
+    "ln": lambda x: x.log(),
+    "lg": lambda x: x.log() / type(x)(10).log(),
+    "abs": lambda x: type(x)(abs(x)),
+    "floor": lambda x: _floor(_real(x)),
+    "ceil": lambda x: -_floor(-_real(x)),
+    "sgn": lambda x: x.real_sgn(),
+    "factorial": lambda x: (x + 1).gamma(),
+    "sin": lambda x: x.sin(),
+    "cos": lambda x: x.cos(),
+    "tan": lambda x: x.tan(),
+    "cot": lambda x: x.cot(),
+    "sec": lambda x: x.sec(),
+    "csc": lambda x: x.csc(),
+    "arcsin": lambda x: x.asin(),
+    "arccos": lambda x: x.acos(),
+    "arctan": lambda x: x.atan(),
+    "arccot": lambda x: (1 / x).atan(),
+    "arcsec": lambda x: (1 / x).acos(),
+    "arccsc": lambda x: (1 / x).asin(),
+    "sinh": lambda x: x.sinh(),
+    "cosh": lambda x: x.cosh(),
+    "tanh": lambda x: x.tanh(),
+    "coth": lambda x: x.coth(),
+    "sech": lambda x: x.sech(),
+    "csch": lambda x: x.csch(),
+    "arcsinh": lambda x: x.asinh(),
+    "arccosh": lambda x: x.acosh(),
+    "arctanh": lambda x: x.atanh(),
+    "Re": lambda x: type(x)(x.real),
+    "Im": lambda x: type(x)(x.imag),
+    "conj": lambda x: x.conjugate(),
+}

@@ -1,0 +1,427 @@
+"""Are two readings the same answer? By type of node, under a `CheckPolicy`. Nothing here reads text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from treeforge.label.check_policy import CheckPolicy
+from treeforge.label.numeric import Answer, constant_ratio, is_constant, same_expression
+from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of
+from treeforge.label.sets import is_set_like, real_set, same_set
+from treeforge.label.syntax import (
+    Add,
+    Based,
+    Call,
+    Degree,
+    Div,
+    Matrix,
+    Mul,
+    Neg,
+    Node,
+    Num,
+    Percent,
+    Quantity,
+    Ratio,
+    Relation,
+    Seq,
+    SetOp,
+    Sym,
+    Text,
+)
+from treeforge.label.units import unit_size
+from treeforge.label.walk import traits
+from treeforge.verdict import Route
+
+MAX_ITEMS = 100
+"""Longer unordered lists are not matched (route `limit`)."""
+
+_YES, _NO = Answer(True, "exact"), Answer(False, "exact")
+_RANK: dict[Route, int] = {"none": 0, "string": 1, "exact": 2, "numeric": 3, "symbolic": 4, "limit": 5}
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
+_ALNUM = re.compile(r"[^\w]+")
+_EQUALITIES = frozenset(("=", "approx", "equiv"))
+
+
+def same(a: Node, b: Node, policy: CheckPolicy) -> Answer:
+    """Whether prediction `a` and gold `b` are the same answer; `same` is None where that stayed open."""
+    if a == b:
+        return _YES
+    if isinstance(a, Relation) or isinstance(b, Relation):
+        return _relations(a, b, policy)
+    if traits(a).plus_minus or traits(b).plus_minus:
+        return _unordered(items_of(a), items_of(b), policy)
+    if is_set_like(a) or is_set_like(b):
+        answer = _real_sets(a, b)
+        if answer is not None:
+            return answer
+    for rule in (_texts, _percents, _quantities, _based, _ratios, _matrices, _sequences, _set_operations):
+        answer = rule(a, b, policy)
+        if answer is not None:
+            return answer
+    if traits(a).unknown or traits(b).unknown:
+        a, b = expand_divisors(a), expand_divisors(b)
+    elif "gcd" in repr(a) or "lcm" in repr(a) or "gcd" in repr(b) or "lcm" in repr(b):
+        a, b = expand_divisors(a), expand_divisors(b)
+    return same_expression(a, b, decimal_digits=policy.decimal_digits)
+
+
+def _all(answers: Sequence[Answer]) -> Answer:
+    """All parts the same: the strongest route that was needed."""
+    for answer in answers:
+        if answer.same is False:
+            return answer
+    for answer in answers:
+        if answer.same is None:
+            return answer
+    return max(answers, key=lambda answer: _RANK[answer.route], default=_YES)
+
+
+def _pairwise(a: Sequence[Node], b: Sequence[Node], policy: CheckPolicy) -> Answer:
+    if len(a) != len(b):
+        return Answer(False, "exact", f"{len(a)} items, not {len(b)}")
+    answers = []
+    for x, y in zip(a, b, strict=True):
+        answers.append(same(x, y, policy))
+        if answers[-1].same is False:
+            return answers[-1]
+    return _all(answers)
+
+
+def _unordered(a: Sequence[Node], b: Sequence[Node], policy: CheckPolicy) -> Answer:
+    """Each item of one list in the other. The prediction may repeat items where the gold answer does not."""
+    if len(a) > MAX_ITEMS or len(b) > MAX_ITEMS:
+        return Answer(None, "limit", f"a list of more than {MAX_ITEMS} items")
+    if len(a) < len(b):
+        return Answer(False, "exact", f"{len(a)} items, not {len(b)}")
+    a, b = _bare_values(a, b)
+    left = list(b)
+    answers: list[Answer] = []
+    for x in a:
+        matched = False
+        for i, y in enumerate(left):
+            answer = same(x, y, policy)
+            if answer.same is not False:
+                answers.append(answer)
+                if answer.same:
+                    del left[i]
+                    matched = True
+                    break
+        if not matched:
+            repeated = len(a) > len(b) and any(same(x, y, policy).same for y in b)
+            if not repeated:
+                if any(answer.same is None for answer in answers):
+                    return next(answer for answer in answers if answer.same is None)
+                return Answer(False, "exact", "an item is in one list only")
+    if left:
+        return Answer(False, "exact", "an item is in one list only")
+    return _all([answer for answer in answers if answer.same])
+
+
+# Names: `x = 5` for 5, `x ∈ S` for S
+
+
+def _bare_values(a: Sequence[Node], b: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:
+    """Items without their names, unless all items of both lists have one."""
+    if all(_named(x) is not None for x in (*a, *b)):
+        return a, b
+    return [_unnamed(x) for x in a], [_unnamed(x) for x in b]
+
+
+def _unnamed(node: Node) -> Node:
+    found = _named(node)
+    return node if found is None else found[1]
+
+
+def _named(node: Node) -> tuple[Node, Node] | None:
+    """(name, value) of `x = 5`, `5 = x`, `f(x) = … = 5`, `(x, y) = (1, 2)`, `x ∈ S`; None for other nodes."""
+    if not isinstance(node, Relation):
+        return None
+    if node.ops == ("in",) and _is_name(node.operands[0]):
+        return node.operands[0], node.operands[1]
+    if not set(node.ops) <= _EQUALITIES:
+        return None
+    name, value = node.operands[0], _last_exact(node)
+    if not _is_name(name):
+        name, value = node.operands[-1], node.operands[-2]
+        if not _is_name(name) or len(node.operands) > 2:
+            return None
+    if isinstance(name, Sym) and name.name in traits(value).symbols:
+        return None
+    return name, value
+
+
+def _last_exact(node: Relation) -> Node:
+    """The last operand before the first `≈`: what follows that is no longer exact."""
+    for op, operand in zip(node.ops, node.operands, strict=False):
+        if op == "approx" and operand is not node.operands[0]:
+            return operand
+    return node.operands[-1]
+
+
+def _is_name(node: Node) -> bool:
+    if isinstance(node, Sym):
+        return True
+    if isinstance(node, Call):
+        return traits(node).unknown and node.name not in ("abs",)
+    if isinstance(node, Mul):
+        return all(isinstance(x, Sym) and len(x.name) == 1 and x.name.isupper() for x in node.factors)
+    if isinstance(node, Seq):
+        return all(_is_name(item) for item in node.items)
+    if isinstance(node, Ratio):
+        return all(_is_name(part) for part in node.parts)
+    return isinstance(node, Text)
+
+
+def _relations(a: Node, b: Node, policy: CheckPolicy) -> Answer:
+    """A relation with a relation, or with the value it names."""
+    if isinstance(a, Relation) and isinstance(b, Relation):
+        return _two_relations(a, b, policy)
+    relation, other, swap = (a, b, False) if isinstance(a, Relation) else (b, a, True)
+    assert isinstance(relation, Relation)
+    ordered: Callable[[Node, Node], Answer] = lambda x, y: same(y, x, policy) if swap else same(x, y, policy)  # noqa: E731
+    found = _named(relation)
+    if found is not None and policy.names == "optional":
+        return ordered(found[1], other)
+    if policy.relations_as_sets:
+        answer = _real_sets(a, b)
+        if answer is not None:
+            return answer
+    if set(relation.ops) <= _EQUALITIES:
+        if all(is_constant(operand) for operand in relation.operands):
+            return ordered(_last_exact(relation), other)
+        if isinstance(other, Seq) and len(relation.operands) == 2 and other.left == "":
+            return Answer(False, "exact", "an equation and a list")
+        return Answer(False, "exact", "an equation and a value")
+    return Answer(False, "exact", "a relation and a value")
+
+
+def _two_relations(a: Relation, b: Relation, policy: CheckPolicy) -> Answer:
+    if len(a.ops) == len(b.ops) == 1 and {a.ops[0], b.ops[0]} <= _EQUALITIES:
+        x, y = _difference(a), _difference(b)
+        if x is not None and y is not None:
+            ratio = constant_ratio(x, y)
+            if ratio is not None:
+                return Answer(True, "numeric", "equations up to a constant factor")
+    first, second = _named(a), _named(b)
+    if first is not None and second is not None:
+        values = same(first[1], second[1], policy)
+        if _same_name(first[0], second[0]) or values.same is False:
+            return values
+        return Answer(False, "exact", "the same value of another variable")
+    left, right = _ascending(a), _ascending(b)
+    if left.ops == right.ops and len(left.operands) == len(right.operands):
+        answer = _pairwise(left.operands, right.operands, policy)
+        if answer.same is not False:
+            return answer
+        if len(left.ops) == 1:
+            if left.ops[0] in ("=", "!="):
+                answer = _pairwise(left.operands, right.operands[::-1], policy)
+                if answer.same:
+                    return answer
+            x, y = _difference(left), _difference(right)
+            ratio = constant_ratio(x, y) if x is not None and y is not None else None
+            if ratio is not None and (left.ops[0] in ("=", "!=") or ratio.real > 0):
+                return Answer(True, "numeric", "relations up to a constant factor")
+    answer = _real_sets(a, b) if traits(a).symbols == traits(b).symbols or "in" in a.ops + b.ops else None
+    return answer or Answer(False, "numeric", "different relations")
+
+
+def _same_name(a: Node, b: Node) -> bool:
+    """One name, or a function written as `y` by one and as `f(x)` by the other."""
+    if a == b or (isinstance(a, Sym) and isinstance(b, Sym) and a.name.lower() == b.name.lower()):
+        return True
+    if isinstance(a, Call) and isinstance(b, Call):
+        return a.name == b.name or len(a.args) == len(b.args)
+    return (isinstance(a, Call) and b in (Sym("y"), Text("y"))) or (isinstance(b, Call) and a == Sym("y"))
+
+
+def _difference(relation: Relation) -> Node | None:
+    a, b = relation.operands[0], relation.operands[1]
+    if any(isinstance(x, Seq | Matrix | SetOp | Ratio | Text | Quantity) for x in (a, b)):
+        return None
+    return Add((a, Neg(b)))
+
+
+def _ascending(relation: Relation) -> Relation:
+    """The chain with its signs turned to `<`."""
+    if relation.ops[0] in (">", ">=") and all(op in _FLIPPED for op in relation.ops):
+        return Relation(tuple(_FLIPPED[op] for op in reversed(relation.ops)), relation.operands[::-1])
+    return relation
+
+
+def _real_sets(a: Node, b: Node) -> Answer | None:
+    x = real_set(a)
+    y = real_set(b) if x is not None else None
+    if x is None or y is None:
+        return None
+    return Answer(same_set(x, y), "numeric", "" if same_set(x, y) else "different sets of reals")
+
+
+# One rule a type: None where it does not apply
+
+
+def _texts(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    if not isinstance(a, Text) and not isinstance(b, Text):
+        return None
+    x, y = words_of(a), words_of(b)
+    if x is None or y is None:
+        return Answer(False, "string", "words and mathematics")
+    if policy.text_case == "fold":
+        x, y = x.casefold(), y.casefold()
+    return Answer(x == y, "string", "" if x == y else "different words")
+
+
+def words_of(node: Node) -> str | None:
+    """A node as words, without punctuation and spaces: `(C)`, `VW`, `east`; None for what is no word."""
+    if isinstance(node, Text):
+        return _ALNUM.sub("", node.content)
+    if isinstance(node, Sym):
+        return _ALNUM.sub("", node.name)
+    if isinstance(node, Num) and node.q == 1:
+        return str(node.p)
+    if isinstance(node, Mul | Seq):
+        parts = [words_of(x) for x in (node.factors if isinstance(node, Mul) else node.items)]
+        return None if any(part is None for part in parts) else "".join(part or "" for part in parts)
+    if type(node).__name__ == "Const":
+        return node.name  # type: ignore[union-attr]
+    if isinstance(node, Quantity):
+        inner = words_of(node.x)
+        return None if inner is None else inner + _ALNUM.sub("", node.unit)
+    return None
+
+
+def _percents(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    if isinstance(a, Percent) and isinstance(b, Percent):
+        return same(a.x, b.x, policy)
+    if not isinstance(a, Percent) and not isinstance(b, Percent):
+        return None
+    percent, other, swap = (a, b, False) if isinstance(a, Percent) else (b, a, True)
+    assert isinstance(percent, Percent)
+    if isinstance(other, Seq | Matrix | SetOp | Ratio | Based | Degree):
+        return Answer(False, "exact", "a percentage and something else")
+    if isinstance(other, Quantity):
+        other = other.x
+    value = Div(percent.x, Num(100))
+    answer = same(other, value, policy) if swap else same(value, other, policy)
+    if not answer.same and policy.percent == "either":
+        plain = same(other, percent.x, policy) if swap else same(percent.x, other, policy)
+        if plain.same:
+            return plain._replace(reason="a percent sign on one side only")
+    return answer
+
+
+def _quantities(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    """Numbers with units, and angles in degrees."""
+    if not isinstance(a, Quantity | Degree) and not isinstance(b, Quantity | Degree):
+        return None
+    if isinstance(a, Quantity) and isinstance(b, Quantity):
+        x, y = unit_size(a.unit), unit_size(b.unit)
+        if x is None or y is None:
+            words = _ALNUM.sub("", a.unit).casefold() == _ALNUM.sub("", b.unit).casefold()
+            return same(a.x, b.x, policy) if words or policy.units == "optional" else _NO
+        if x[0] != y[0]:
+            return Answer(False, "exact", f"{a.unit} and {b.unit}")
+        if x == y:
+            return same(a.x, b.x, policy)
+        return same(Mul((a.x, Num(x[1], x[2]))), Mul((b.x, Num(y[1], y[2]))), policy)
+    if isinstance(a, Degree) and isinstance(b, Degree):
+        return same(a.x, b.x, policy)
+    if policy.units == "exact":
+        return Answer(False, "exact", "a unit on one side only")
+    return same(
+        a.x if isinstance(a, Quantity | Degree) else a, b.x if isinstance(b, Quantity | Degree) else b, policy
+    )
+
+
+def _based(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    if isinstance(a, Based) and isinstance(b, Based):
+        equal = a.base == b.base and a.digits.lower().lstrip("0") == b.digits.lower().lstrip("0")
+        return Answer(equal, "exact", "" if equal else "different numerals or bases")
+    if isinstance(a, Based) or isinstance(b, Based):
+        digits = [x.digits if isinstance(x, Based) else words_of(x) or "" for x in (a, b)]
+        equal = policy.base == "optional" and isinstance(b, Based) and digits[0].lower() == digits[1].lower()
+        return Answer(equal, "exact", "the base left out" if equal else "a numeral of another base")
+    return None
+
+
+def _ratios(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    if not isinstance(a, Ratio) and not isinstance(b, Ratio):
+        return None
+    if isinstance(a, Ratio) and isinstance(b, Ratio):
+        x, y = a.parts, b.parts
+        if len(x) != len(y):
+            shorter, longer = sorted((x, y), key=len)
+            clock = len(longer) == len(shorter) + 1 and longer[-1] == Num(0) and len(shorter) >= 2
+            return _pairwise(shorter, longer[:-1], policy) if clock else _NO
+        plain = _pairwise(x, y, policy)
+        if plain.same or Num(0) in x or Num(0) in y:
+            return plain
+        products = [same(Mul((x[0], q)), Mul((y[0], p)), policy) for p, q in zip(x[1:], y[1:], strict=True)]
+        return _all(products)
+    ratio, other, swap = (a, b, False) if isinstance(a, Ratio) else (b, a, True)
+    assert isinstance(ratio, Ratio)
+    if len(ratio.parts) != 2 or isinstance(other, Seq | Matrix | SetOp):
+        return _NO
+    quotient = Div(*ratio.parts)
+    return same(other, quotient, policy) if swap else same(quotient, other, policy)
+
+
+def _matrices(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    a, b = fold_matrices(a), fold_matrices(b)
+    if isinstance(a, Matrix) and isinstance(b, Matrix):
+        if (len(a.rows), len(a.rows[0])) != (len(b.rows), len(b.rows[0])):
+            return Answer(False, "exact", "matrices of different shapes")
+        return _pairwise([c for row in a.rows for c in row], [c for row in b.rows for c in row], policy)
+    if isinstance(a, Matrix) or isinstance(b, Matrix):
+        x, y = (_vector(a), _vector(b)) if isinstance(a, Matrix) else (_vector(a), _vector(b))
+        if x is None or y is None:
+            return Answer(False, "exact", "a matrix and something else")
+        return _pairwise(x, y, policy)
+    return None
+
+
+def _vector(node: Node) -> Sequence[Node] | None:
+    """The entries of a row, a column, or a bracketed list."""
+    if isinstance(node, Matrix):
+        if len(node.rows) == 1:
+            return node.rows[0]
+        return [row[0] for row in node.rows] if len(node.rows[0]) == 1 else None
+    return node.items if isinstance(node, Seq) and node.left + node.right in ("()", "[]", "<>") else None
+
+
+def _sequences(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    if not isinstance(a, Seq) and not isinstance(b, Seq):
+        return None
+    if not isinstance(a, Seq) or not isinstance(b, Seq):
+        listed, other = (a, b) if isinstance(a, Seq) else (b, a)
+        assert isinstance(listed, Seq)
+        if isinstance(other, SetOp) or listed.left not in ("", "{"):
+            return Answer(False, "exact", "a list and something else")
+        return _unordered(items_of(a), items_of(b), policy)
+    x, y = a.left + a.right.replace("or", ""), b.left + b.right.replace("or", "")
+    unordered = ("", "{}") if policy.lists == "unordered" else ("{}",)
+    if x in unordered and y in unordered:
+        return _unordered(items_of(a), items_of(b), policy)
+    if "{}" in (x, y) and x != y:
+        return _unordered(items_of(a), items_of(b), policy) if "" in (x, y) else Answer(False, "exact", "a set and a tuple")
+    if x != y:
+        loose = policy.brackets == "loose" and {x, y} <= {"()", "[]", ""}
+        bare = policy.bare_tuple and "" in (x, y) and ({x, y} & {"()", "<>"} or len(a.items) > 2)
+        vectors = {x, y} == {"()", "<>"}
+        if not (loose or bare or vectors):
+            return Answer(False, "exact", f"brackets {x or 'none'} and {y or 'none'}")
+    items = _bare_values(a.items, b.items)
+    return _pairwise(items[0], items[1], policy)
+
+
+def _set_operations(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+    if not isinstance(a, SetOp) and not isinstance(b, SetOp):
+        return None
+    if not isinstance(a, SetOp) or not isinstance(b, SetOp) or a.op != b.op or len(a.args) != len(b.args):
+        return Answer(False, "exact", "different sets")
+    if a.op == "difference":
+        return _pairwise(a.args, b.args, policy)
+    return _unordered(a.args, b.args, policy)
+
+

@@ -1,0 +1,191 @@
+"""Are two expressions the same number, or the same function? Exact arithmetic first, rigorous intervals after it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from treeforge.label.balls import Ball, ball
+from treeforge.label.exact import InexactError, Rational, rational
+from treeforge.label.syntax import INFINITY, Neg, Node, Num
+from treeforge.label.tokens import LimitError
+from treeforge.label.walk import Traits, traits
+from treeforge.verdict import Route
+
+BITS, MORE_BITS = 128, 512
+"""Precision of the first comparison, and of the one that confirms an equality."""
+
+_POINTS: tuple[tuple[Rational, ...], ...] = (
+    ((1789, 997), (2311, 1409), (3163, 1201), (1931, 1571), (2777, 1013), (3671, 1607), (2089, 1949), (4027, 1777)),
+    ((617, 991), (1013, 1427), (397, 1193), (1567, 2053), (811, 1009), (733, 1621), (1481, 1951), (863, 1783)),
+    ((9973, 977), (12007, 1429), (7019, 1217), (15013, 1549), (8821, 1019), (6661, 1627), (13049, 1987), (5051, 1753)),
+    ((-1811, 953), (2371, 1433), (-3187, 1181), (1973, 1553), (-2801, 1031), (3691, 1601), (-2141, 1933), (4049, 1759)),
+    ((2203, 941), (-1789, 1447), (3203, 1163), (-2131, 1543), (2903, 1051), (-1319, 1597), (2207, 1931), (-3019, 1741)),
+    ((-641, 929), (-1033, 1451), (-409, 1151), (-1571, 2063), (-821, 1061), (-739, 1583), (-1483, 1913), (-877, 1733)),
+)
+_INTEGERS: tuple[tuple[Rational, ...], ...] = (
+    ((7, 1), (4, 1), (11, 1), (3, 1), (9, 1), (5, 1), (13, 1), (6, 1)),
+    ((4, 1), (9, 1), (2, 1), (8, 1), (5, 1), (12, 1), (3, 1), (10, 1)),
+    ((6, 1), (3, 1), (8, 1), (5, 1), (10, 1), (2, 1), (7, 1), (4, 1)),
+)
+
+
+class Answer(NamedTuple):
+    """Whether two things are the same; None where that stayed open."""
+
+    same: bool | None
+    route: Route
+    reason: str = ""
+
+
+def point(names: tuple[str, ...], row: tuple[Rational, ...]) -> dict[str, Rational]:
+    """A value for each variable, by its place in the alphabet of both answers."""
+    return {
+        name: row[i] if i < len(row) else (row[i % len(row)][0] + 2 * i, row[i % len(row)][1])
+        for i, name in enumerate(names)
+    }
+
+
+def same_expression(a: Node, b: Node, *, decimal_digits: int) -> Answer:
+    """Compare two expressions at fixed points: one proven difference decides, agreement everywhere is equality."""
+    left, right = traits(a), traits(b)
+    names = tuple(sorted(left.symbols | right.symbols))
+    answer = _exact(a, b, names)
+    if answer is None:
+        answer = _intervals(a, b, names, left, right, log_base=0)
+        if answer.same is False and (left.bare_log or right.bare_log):
+            decimal = _intervals(a, b, names, left, right, log_base=10)
+            answer = decimal if decimal.same else answer
+    if answer.same is False and not names and decimal_digits:
+        return _rounded(a, b, decimal_digits) or _rounded(b, a, decimal_digits) or answer
+    return answer
+
+
+def _exact(a: Node, b: Node, names: tuple[str, ...]) -> Answer | None:
+    """Exact rationals, at three points where there are variables; None where a value is not rational."""
+    agreed = 0
+    try:
+        for row in _POINTS if names else _POINTS[:1]:
+            values = point(names, row) if names else {}
+            try:
+                (p, q), (r, s) = rational(a, values), rational(b, values)
+            except ZeroDivisionError:
+                continue
+            if p * s != r * q:
+                return Answer(False, "exact", "" if not names else "they differ where the variables have the same values")
+            agreed += 1
+            if agreed == 3 or not names:
+                return Answer(True, "exact")
+    except InexactError:
+        return None
+    return None
+
+
+def _intervals(
+    a: Node, b: Node, names: tuple[str, ...], left: Traits, right: Traits, *, log_base: int
+) -> Answer:
+    imaginary = left.imaginary or right.imaginary or not names
+    agreed, wanted = 0, 3 if names else 1
+    rows = (*_POINTS, *_INTEGERS) if names else _POINTS[:1]
+    for row in rows:
+        values = point(names, row) if names else {}
+        try:
+            x, y = ball(a, values, BITS, log_base=log_base), ball(b, values, BITS, log_base=log_base)
+            if not _usable(x, imaginary) or not _usable(y, imaginary):
+                continue
+            if not x.overlaps(y):
+                return Answer(False, "numeric", "their values differ")
+            x, y = ball(a, values, MORE_BITS, log_base=log_base), ball(b, values, MORE_BITS, log_base=log_base)
+        except InexactError:
+            continue
+        if not x.overlaps(y):
+            return Answer(False, "numeric", "their values differ")
+        if not _sharp(x) or not _sharp(y):
+            return Answer(None, "limit", "cancellation beyond the precision")
+        agreed += 1
+        if agreed == wanted:
+            return Answer(True, "numeric")
+    if agreed >= 2:
+        return Answer(True, "numeric")
+    return Answer(None, "numeric", "no common point to compare at")
+
+
+def _usable(x: Ball, imaginary: bool) -> bool:
+    return bool(x.is_finite()) and (imaginary or bool(x.imag.contains(0)))
+
+
+def _sharp(x: Ball) -> bool:
+    """A value known to 200 bits, or a zero known to as many places."""
+    return x.rel_accuracy_bits() > 200 or bool(x.abs_upper() < 2.0**-200)
+
+
+def _rounded(decimal: Node, other: Node, least_digits: int) -> Answer | None:
+    """A decimal against a value that is no decimal: does the value round to the digits that were given?"""
+    sign = 1
+    while isinstance(decimal, Neg):
+        decimal, sign = decimal.x, -sign
+    if not isinstance(decimal, Num) or decimal.digits < least_digits:
+        return None
+    if isinstance(other, Num) and (other.digits or other.q == 1) and decimal.digits < 15:
+        return None
+    try:
+        value = ball(other, {}, MORE_BITS)
+    except (InexactError, LimitError):
+        return None
+    if not value.is_finite() or not value.imag.contains(0):
+        return None
+    error = abs(value.real * decimal.q - sign * decimal.p)
+    tolerance = 0.5 if decimal.digits < 8 else 1 if decimal.digits < 15 else 10
+    if error <= tolerance:
+        return Answer(True, "numeric", f"equal to the {decimal.digits} digits given")
+    return None
+
+
+def constant_ratio(a: Node, b: Node) -> Ball | None:
+    """The constant c with a = c·b at all points, where neither side is constant; None where there is none."""
+    names = tuple(sorted(traits(a).symbols | traits(b).symbols))
+    if not names:
+        return None
+    ratios: list[Ball] = []
+    values_of_a: list[Ball] = []
+    for row in _POINTS:
+        try:
+            x, y = ball(a, point(names, row), BITS), ball(b, point(names, row), BITS)
+        except InexactError:
+            continue
+        if not (x.is_finite() and y.is_finite()) or x.contains(0) or y.contains(0):
+            continue
+        ratios.append(x / y)
+        values_of_a.append(x)
+        if len(ratios) > 1 and not ratios[-1].overlaps(ratios[0]):
+            return None
+        if len(ratios) == 4:
+            break
+    if len(ratios) < 3 or all(value.overlaps(values_of_a[0]) for value in values_of_a):
+        return None
+    return ratios[0]
+
+
+def real_value(node: Node, bits: int = 256) -> Ball | None:
+    """A real constant as an `arb`, infinities too; None for anything else."""
+    if node == INFINITY:
+        return _infinity(1)
+    if isinstance(node, Neg) and node.x == INFINITY:
+        return _infinity(-1)
+    try:
+        value = ball(node, {}, bits)
+    except (InexactError, LimitError):
+        return None
+    return value.real if value.is_finite() and value.imag.contains(0) else None
+
+
+def _infinity(sign: int) -> Ball:
+    from flint import arb
+
+    return arb.pos_inf() if sign > 0 else arb.neg_inf()
+
+
+def is_constant(node: Node) -> bool:
+    """Whether an expression has no variables and no unknown functions."""
+    found = traits(node)
+    return not found.symbols and not found.unknown
+

@@ -1,0 +1,126 @@
+"""Rewritings of syntax trees before they are compared: signs chosen, matrices added up, gcd and lcm of expressions."""
+
+from __future__ import annotations
+
+from math import gcd, lcm
+
+from treeforge.label.exact import InexactError, rational
+from treeforge.label.syntax import Add, Call, Div, Matrix, Mul, Neg, Node, Num, PlusMinus, Pow, Seq
+from treeforge.label.walk import traits
+
+
+def alternatives(node: Node) -> tuple[Node, ...]:
+    """The two values of an expression with `±`, all its signs chosen together; other nodes as they are."""
+    if not traits(node).plus_minus:
+        return (node,)
+    return _choose(node, 1), _choose(node, -1)
+
+
+def _choose(node: Node, sign: int) -> Node:
+    if isinstance(node, PlusMinus):
+        inner = _choose(node.x, sign)
+        return inner if node.sign == sign else Neg(inner)
+    if isinstance(node, Add):
+        return Add(tuple(_choose(term, sign) for term in node.terms))
+    if isinstance(node, Mul):
+        return Mul(tuple(_choose(factor, sign) for factor in node.factors))
+    if isinstance(node, Neg):
+        return Neg(_choose(node.x, sign))
+    if isinstance(node, Div):
+        return Div(_choose(node.a, sign), _choose(node.b, sign))
+    if isinstance(node, Pow):
+        return Pow(_choose(node.base, sign), _choose(node.exponent, sign))
+    if isinstance(node, Call):
+        return Call(node.name, tuple(_choose(arg, sign) for arg in node.args))
+    return node
+
+
+def fold_matrices(node: Node) -> Node:
+    """Sums of matrices and multiples of a matrix as one matrix; other nodes as they are."""
+    if isinstance(node, Neg):
+        inner = fold_matrices(node.x)
+        return _scaled(Num(-1), inner) if isinstance(inner, Matrix) else node
+    if isinstance(node, Mul):
+        matrices = [factor for factor in node.factors if isinstance(factor, Matrix)]
+        others = tuple(factor for factor in node.factors if not isinstance(factor, Matrix))
+        if len(matrices) == 1 and others:
+            return _scaled(others[0] if len(others) == 1 else Mul(others), matrices[0])
+        return node
+    if isinstance(node, Div) and isinstance(node.a, Matrix):
+        return Matrix(tuple(tuple(Div(cell, node.b) for cell in row) for row in node.a.rows))
+    if isinstance(node, Add):
+        terms = [fold_matrices(term) for term in node.terms]
+        matrices = [term for term in terms if isinstance(term, Matrix)]
+        shape = {(len(m.rows), len(m.rows[0])) for m in matrices}
+        if len(matrices) == len(terms) and len(shape) == 1:
+            rows = zip(*(m.rows for m in matrices), strict=True)
+            return Matrix(tuple(tuple(Add(cells) for cells in zip(*row, strict=True)) for row in rows))
+    return node
+
+
+def _scaled(factor: Node, matrix: Matrix) -> Matrix:
+    return Matrix(tuple(tuple(Mul((factor, cell)) for cell in row) for row in matrix.rows))
+
+
+def expand_divisors(node: Node) -> Node:
+    """`gcd` and `lcm` of expressions with variables or roots, written out: of coefficients and of what they multiply.
+
+    Expressions that are no multiples of each other count as coprime.
+    """
+    if isinstance(node, Call):
+        args = tuple(expand_divisors(arg) for arg in node.args)
+        if node.name in ("gcd", "lcm"):
+            return _divisor(node.name, args)
+        return Call(node.name, args)
+    if isinstance(node, Add):
+        return Add(tuple(expand_divisors(term) for term in node.terms))
+    if isinstance(node, Mul):
+        return Mul(tuple(expand_divisors(factor) for factor in node.factors))
+    if isinstance(node, Neg):
+        return Neg(expand_divisors(node.x))
+    if isinstance(node, Div):
+        return Div(expand_divisors(node.a), expand_divisors(node.b))
+    if isinstance(node, Pow):
+        return Pow(expand_divisors(node.base), expand_divisors(node.exponent))
+    return node
+
+
+def _divisor(name: str, args: tuple[Node, ...]) -> Node:
+    try:
+        for arg in args:
+            rational(arg, {})
+    except (InexactError, ZeroDivisionError):
+        pass
+    else:
+        return Call(name, args)
+    coefficients, rests = [], []
+    for arg in args:
+        coefficient, rest = _split(arg)
+        coefficients.append(coefficient)
+        if rest not in rests:
+            rests.append(rest)
+    whole = all(isinstance(c, int) for c in coefficients)
+    integers = [c if isinstance(c, int) else 1 for c in coefficients]
+    if name == "gcd":
+        common = Num(gcd(*integers) if whole else 1)
+        return Mul((common, *rests)) if len(rests) == 1 else common
+    return Mul((Num(lcm(*integers)), *rests)) if whole else Mul(args)
+
+
+def _split(node: Node) -> tuple[int | None, Node]:
+    """Integer coefficient (None where it is no integer) and the rest of a product."""
+    factors = node.factors if isinstance(node, Mul) else (node,)
+    coefficient: int | None = 1
+    rest: list[Node] = []
+    for factor in factors:
+        if isinstance(factor, Num):
+            coefficient = coefficient * factor.p if coefficient is not None and factor.q == 1 else None
+        else:
+            rest.append(factor)
+    return coefficient, rest[0] if len(rest) == 1 else Mul(tuple(rest)) if rest else Num(1)
+
+
+def items_of(node: Node) -> tuple[Node, ...]:
+    """The items of a bare list or set with every `±` written out."""
+    items = node.items if isinstance(node, Seq) else (node,)
+    return tuple(value for item in items for value in alternatives(item))

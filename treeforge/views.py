@@ -1,0 +1,224 @@
+"""The stages that need no model: label, compress and export, each a view of a run's trees. Part of the pipeline."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from treeforge.compress import Compressed, CompressReport, new_rows, pair_windows
+from treeforge.compress import compress as compress_tree
+from treeforge.config import CompressConfig, ExportConfig, LabelConfig, convert, to_dict
+from treeforge.errors import RunError
+from treeforge.export import CardInfo, ExportTree, LabelledTree, loading_lines
+from treeforge.export import export as export_trees
+from treeforge.label.steps import label_nodes
+from treeforge.store.run import RunFolder
+from treeforge.store.tables import (
+    COMPRESSED,
+    VALUES,
+    compressed_from_table,
+    compressed_table,
+    values_from_table,
+    values_table,
+)
+from treeforge.store.views import read_view, view_state, write_view
+from treeforge.tree import Finish, Tree, TreeRecord
+from treeforge.value import Values, estimate
+
+_log = logging.getLogger("treeforge.views")
+
+
+class ExportSummary(msgspec.Struct, frozen=True):
+    """Where an export's shards are."""
+
+    path: Path
+    """The dataset folder."""
+    rows: dict[str, dict[str, int]]
+    """Rows by format and split."""
+    loading_lines: tuple[str, ...]
+    """Python lines that load the first format that has rows with polars, `datasets` and pyarrow."""
+
+
+def label(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]:
+    """Values and step labels of all trees that have ended, into `labels/`; returns the counts.
+
+    Without `config`, that of the run's manifest.
+    """
+    run = RunFolder.open(Path(path))
+    config = config or convert(run.manifest["label"], LabelConfig)
+    counts = dict.fromkeys(("trees", "nodes", "positive", "negative", "unlabelled"), 0)
+    truncated = outcomes = 0
+
+    def make(number: int, record: TreeRecord) -> Any:
+        nonlocal truncated, outcomes
+        values = _values(record.tree, config)
+        labels = label_nodes(record.tree, values, config)
+        counts["trees"] += 1
+        counts["nodes"] += record.tree.size - 1
+        for name, mark in (("positive", 1), ("negative", 0), ("unlabelled", -1)):
+            counts[name] += int(np.count_nonzero(labels.hard[1:] == mark))
+        cut, ended = _truncation(record)
+        truncated += cut
+        outcomes += ended
+        return values_table(number, values, labels.hard, labels.soft)
+
+    def report() -> dict[str, Any]:
+        return counts | {"truncated_share": truncated / outcomes if outcomes else 0.0}
+
+    write_view(run, "labels", "values", VALUES, {"label": to_dict(config)}, make, report)
+    result = report()
+    if result["truncated_share"] > 0.05:
+        _log.warning(
+            "%.0f%% of the completions were truncated and count as %s; raise sampling.max_tokens or search.max_steps",
+            100 * result["truncated_share"],
+            "wrong" if config.truncated == "wrong" else "nothing",
+        )
+    return result
+
+
+def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str, Any]:
+    """HNC of all trees that have ended, into `compressed/`; returns the report. Labels are brought up to date first."""
+    run = RunFolder.open(Path(path))
+    config = config or convert(run.manifest["compress"], CompressConfig)
+    labels = _fresh_labels(run)
+    reports = CompressReport()
+
+    def make(number: int, record: TreeRecord) -> Any:
+        nonlocal reports
+        compressed = compress_tree(
+            record.tree,
+            config,
+            key=record.problem_id,
+            estimator=labels.estimator,
+            truncated=labels.truncated,
+            threshold=labels.threshold,
+        )
+        reports += compressed.report
+        return compressed_table(number, compressed.tree, np.arange(record.tree.size))
+
+    def report() -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.to_builtins(reports)
+        return found | {"mean_shift": reports.mean_shift, "noise": reports.noise}
+
+    write_view(run, "compressed", "nodes", COMPRESSED, {"compress": to_dict(config), "label": to_dict(labels)}, make, report)
+    return report()
+
+
+def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | None = None) -> ExportSummary:
+    """Training shards of all trees that have ended, also while the run goes on; into `dataset/` or `out`.
+
+    Labels, and the compressed trees where there are some, are brought up to date first.
+    """
+    run = RunFolder.open(Path(path))
+    config = config or convert(run.manifest["export"], ExportConfig)
+    labels = _fresh_labels(run)
+    state = view_state(run, "compressed")
+    if state is not None and (state["stale"] or state["config"]["label"] != to_dict(labels)):
+        compress(run.path, convert(state["config"]["compress"], CompressConfig))
+        state = view_state(run, "compressed")
+    out = out or run.path / "dataset"
+    report = export_trees(_export_trees(run, labels, state is not None), out, config, _card(run, labels, state))
+    rows = {f.name: {str(split): part.rows for split, part in f.splits.items()} for f in report.formats}
+    filled = next((name for name, splits in rows.items() if splits), None)
+    return ExportSummary(out, rows, loading_lines(out, filled) if filled else ())
+
+
+def _export_trees(run: RunFolder, labels: LabelConfig, with_compressed: bool) -> Iterator[ExportTree]:
+    for block in run.blocks:
+        values = {n: found for n, *found in values_from_table(read_view(run, "labels", "values", VALUES, block))}
+        compressed: dict[int, Tree] = {}
+        if with_compressed:
+            compressed = {n: tree for n, tree, _ in compressed_from_table(read_view(run, "compressed", "nodes", COMPRESSED, block))}
+        for number, record in run.records(sorted(values)):
+            value, hard, soft = values[number]
+            passes = (_labelled(record.tree, value, compressed[number], labels),) if number in compressed else ()
+            yield ExportTree(
+                number=number,
+                problem=run.problems[number],
+                record=record,
+                values=value,
+                hard=hard,
+                soft=soft,
+                compressed=passes,
+            )
+
+
+def _labelled(original: Tree, before: Values, tree: Tree, config: LabelConfig) -> LabelledTree:
+    """A compressed tree with values, labels and which of its rows are new."""
+    values = _values(tree, config)
+    labels = label_nodes(tree, values, config)
+    with np.errstate(invalid="ignore"):
+        shifted = np.abs(values.value - before.value) > 1e-12
+    compressed = Compressed(tree=tree, shifted=shifted, report=CompressReport())
+    fresh: dict[int, Any] = {}
+    for span, new in new_rows(original, compressed).items():
+        fresh[span] = np.zeros(tree.size, dtype=np.bool_)
+        fresh[span][pair_windows(tree, span).node] = new
+    rows = np.arange(tree.size, dtype=np.int32)
+    return LabelledTree(tree=tree, values=values, hard=labels.hard, soft=labels.soft, row_of=rows, fresh=fresh)
+
+
+def _values(tree: Tree, config: LabelConfig) -> Values:
+    return estimate(tree, config.estimator, truncated=config.truncated, confidence=config.confidence)
+
+
+def _fresh_labels(run: RunFolder) -> LabelConfig:
+    """The config of the run's labels, which are made or made again where trees have ended since."""
+    state = view_state(run, "labels")
+    config = convert(state["config"]["label"] if state else run.manifest["label"], LabelConfig)
+    if state is None or state["stale"]:
+        if all(status == "open" for status, _ in run.statuses().values()):
+            raise RunError(f"{run.path} has no finished tree yet; grow some with `treeforge resume {run.path}`")
+        label(run.path, config)
+    return config
+
+
+def _truncation(record: TreeRecord) -> tuple[int, int]:
+    """(truncated completions, all completions that ended) of a tree."""
+    tree = record.tree
+    cut = int(tree.rollouts_truncated.sum()) + round(float(tree.multiplicity[tree.finish == Finish.TRUNCATED].sum()))
+    ended = int(tree.rollouts.sum()) + round(float(tree.multiplicity[tree.verdict >= 0].sum()))
+    return cut, ended
+
+
+def _card(run: RunFolder, labels: LabelConfig, compressed: dict[str, Any] | None) -> CardInfo:
+    """What the dataset card says of this run, from its manifest and views."""
+    manifest = run.manifest
+    recipe = manifest["recipe"]
+    statuses = Counter(status for status, _ in run.statuses().values())
+    return CardInfo(
+        model=_plain(manifest["policy"] or {}),
+        sampling=_plain(recipe["sampling"] | {"step format": recipe["steps"]["preset"], "seed": recipe["seed"]}),
+        search=_plain(recipe["search"] | {f"budget {key}": value for key, value in recipe["budget"].items() if value}),
+        checker=_plain({"policy": recipe["judge"]["policy"], "treeforge": manifest["versions"]["treeforge"]}),
+        labels=_plain(to_dict(labels)),
+        compression={} if compressed is None else _plain(compressed["config"]["compress"] | compressed["report"]),
+        problems=_plain({"source": manifest["problems"]["source"], "digest": manifest["problems"].get("digest", "")} | statuses),
+        commands=(
+            _command("label", to_dict(labels), to_dict(LabelConfig())),
+            *(() if compressed is None else (_command("compress", compressed["config"]["compress"], to_dict(CompressConfig())),)),
+            "treeforge export RUN",
+        ),
+    )
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= {f"{name} {key}": text for key, text in _plain(value).items()}
+        else:
+            flat[name.replace("_", " ")] = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return flat
+
+
+def _command(stage: str, config: dict[str, Any], default: dict[str, Any]) -> str:
+    """The command that makes a view again, with what differs from the defaults."""
+    changed = (f" --set {key}={msgspec.json.encode(value).decode()}" for key, value in config.items() if value != default[key])
+    return f"treeforge {stage} RUN{''.join(changed)}"
