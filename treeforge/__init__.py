@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from treeforge.config import RunConfig
     from treeforge.errors import TreeforgeError
-    from treeforge.pipeline import RunResult, extend, extend_async, resume, resume_async, run, run_async, search, search_async
+    from treeforge.pipeline import (
+        RunResult,
+        extend,
+        extend_async,
+        resume,
+        resume_async,
+        run,
+        run_async,
+        search,
+        search_async,
+    )
     from treeforge.policy import Policy, ScriptedPolicy
     from treeforge.problem import Problem, make_problem
     from treeforge.recipes import load_config
@@ -66,7 +76,17 @@ __all__ = [
 _HOME = {
     "config": ("RunConfig",),
     "errors": ("TreeforgeError",),
-    "pipeline": ("RunResult", "extend", "extend_async", "resume", "resume_async", "run", "run_async", "search", "search_async"),
+    "pipeline": (
+        "RunResult",
+        "extend",
+        "extend_async",
+        "resume",
+        "resume_async",
+        "run",
+        "run_async",
+        "search",
+        "search_async",
+    ),
     "policy": ("Policy", "ScriptedPolicy"),
     "problem": ("Problem", "make_problem"),
     "recipes": ("load_config",),

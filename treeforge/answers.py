@@ -13,7 +13,8 @@ _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 def boxed(text: str) -> list[tuple[int, int, str]]:
     """Every balanced outermost `\\boxed{…}`, as (start, end, content), in order.
 
-    `\\boxed 7` without braces gives its next token; `\\{` and `\\}` are text, not braces. An unbalanced box is left out.
+    `\\boxed 7` without braces gives its next token; `\\{` and `\\}` are text, not braces. An unbalanced box is
+    left out.
     """
     if "boxed" not in text and "fbox" not in text:
         return []

@@ -33,7 +33,7 @@ def _not_negative(config: Config, *names: str) -> None:
             raise ValueError(f"{name} must not be negative, not {getattr(config, name)!r}")
 
 
-class PolicyConfig(Config):
+class PolicyConfig(Config, frozen=True, kw_only=True):
     """Which language model."""
 
     backend: Literal["scripted", "local", "server"] = "local"
@@ -44,13 +44,14 @@ class PolicyConfig(Config):
     """Parameters of `ScriptedPolicy`'s world, where that is the backend."""
 
 
-class StepsConfig(Config):
-    """How a prompt is made and how a completion is split into steps. Presets: `treeforge.policy.prompts.PRESETS`."""
+class StepsConfig(Config, frozen=True, kw_only=True):
+    """How a prompt is made and a completion split into steps. Presets: `treeforge.policy.prompts.PRESETS`."""
 
     preset: str = "smollm"
     """The name of the preset that the other fields came from; `custom` where they were written by hand."""
     template: Literal["completion", "chat"] = "completion"
-    """`completion`: one text; `chat`: the model's own chat template, with the steps so far as the assistant's prefix."""
+    """`completion`: one text; `chat`: the model's own chat template, with the steps so far as the assistant's
+    prefix."""
     system: str = ""
     """Chat: the system message; '' for none."""
     prompt: str = "{question}"
@@ -74,7 +75,7 @@ class StepsConfig(Config):
             raise ValueError("prompt must contain {question}")
 
 
-class SamplingConfig(Config):
+class SamplingConfig(Config, frozen=True, kw_only=True):
     """How the model samples."""
 
     temperature: float = 0.8
@@ -95,13 +96,13 @@ class SamplingConfig(Config):
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p!r}")
 
 
-class SearchConfig(Config):
+class SearchConfig(Config, frozen=True, kw_only=True):
     """How trees grow."""
 
     strategy: Literal["mcts", "exhaustive"] = "mcts"
     """`mcts`: UCT/PUCT over steps; `exhaustive`: the HRM paper's breadth-first construction (arXiv 2503.13551)."""
     children: int = 0
-    """Samples at an expansion (k). 0 takes the strategy's default: 4 for `mcts`, 5 (the HRM paper's) for `exhaustive`."""
+    """Samples at an expansion (k). 0 is the strategy's default: 4 for `mcts`, 5 (the HRM paper's) for `exhaustive`."""
     max_depth: int = 16
     """`mcts`: nodes at this depth are not expanded further (their rollouts still run to the end)."""
     levels: int = 5
@@ -109,7 +110,7 @@ class SearchConfig(Config):
     max_steps: int = 64
     """A trajectory with more steps than this is truncated."""
     wave: int = 4
-    """Simulations of one tree that are selected together, under virtual loss. Part of the recipe, never of free slots."""
+    """Simulations of one tree that are selected together, under virtual loss."""
     sample: Literal["rollout", "step"] = "rollout"
     """What one request asks for: whole completions, whose first step becomes a node, or single steps.
 
@@ -136,7 +137,7 @@ class SearchConfig(Config):
             msgspec.structs.force_setattr(self, "children", 5 if self.strategy == "exhaustive" else 4)
 
 
-class BudgetConfig(Config):
+class BudgetConfig(Config, frozen=True, kw_only=True):
     """What may be spent. 0 is no limit. Limits a tree are counts and stop at wave boundaries."""
 
     simulations: int = 16
@@ -156,14 +157,14 @@ class BudgetConfig(Config):
         _not_negative(self, "simulations", "nodes", "rollouts", "tokens", "run_tokens", "run_seconds")
 
 
-class JudgeConfig(Config):
+class JudgeConfig(Config, frozen=True, kw_only=True):
     """How final answers are checked during the search."""
 
     policy: str = "default"
     """Name of the checker's policy."""
 
 
-class Recipe(Config):
+class Recipe(Config, frozen=True, kw_only=True):
     """All that determines a run's tables, given the problems and the journal. Must match on resume."""
 
     seed: int = 0
@@ -181,7 +182,7 @@ class Recipe(Config):
         _positive(self, "block")
 
 
-class Machine(Config):
+class Machine(Config, frozen=True, kw_only=True):
     """How and where the same recipe is carried out. May change on resume."""
 
     concurrency: int = 16
@@ -210,7 +211,7 @@ class Machine(Config):
             raise ValueError("servers must not hold a user or password; the API key comes from the environment")
 
 
-class LabelConfig(Config):
+class LabelConfig(Config, frozen=True, kw_only=True):
     """Values and step labels: a view of the trees."""
 
     estimator: Literal["policy_mean", "leaf_share"] = "policy_mean"
@@ -232,7 +233,7 @@ class LabelConfig(Config):
         _positive(self, "min_rollouts")
 
 
-class CompressConfig(Config):
+class CompressConfig(Config, frozen=True, kw_only=True):
     """Hierarchical Node Compression (HRM paper, arXiv 2503.13551, Section 3.3): a view of the trees."""
 
     probability: float = 0.5
@@ -256,7 +257,7 @@ class CompressConfig(Config):
         _not_negative(self, "max_label_shift", "target_noise")
 
 
-class ExportConfig(Config):
+class ExportConfig(Config, frozen=True, kw_only=True):
     """Training shards: a view of the labels."""
 
     formats: tuple[str, ...] = ("hrm", "nodes")
@@ -277,7 +278,7 @@ class ExportConfig(Config):
             raise ValueError("test_share + validation_share must leave problems for the split train")
 
 
-class RunConfig(Config):
+class RunConfig(Config, frozen=True, kw_only=True):
     """Everything a run needs."""
 
     recipe: Recipe = Recipe()

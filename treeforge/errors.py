@@ -1,17 +1,17 @@
 """The exceptions treeforge raises on purpose. Everything else is a bug.
 
-    TreeforgeError                 exit 1
-    ├── ConfigError                exit 2   a key, a value or an option that cannot be
-    ├── DataError                  exit 2   a file that cannot be read as asked (file, line, field, fix)
-    ├── MissingExtraError          exit 2   an optional dependency that is not installed
-    ├── TreeError                  exit 1   a tree that breaks an invariant
-    ├── PolicyError                exit 1
-    │   ├── RequestFailedError     exit 1   one request; the model is alive
-    │   └── PolicyUnavailableError exit 3   no model, no server: the run stops and resumes
-    ├── RunError                   exit 2   the run folder does not allow what was asked
-    │   ├── RunLockedError         exit 2   another process works on this folder
-    │   └── RecipeChangedError     exit 2   resume with another recipe
-    └── StorageError               exit 4   disk full, read-only folder, damaged file
+TreeforgeError                 exit 1
+├── ConfigError                exit 2   a key, a value or an option that cannot be
+├── DataError                  exit 2   a file that cannot be read as asked (file, line, field, fix)
+├── MissingExtraError          exit 2   an optional dependency that is not installed
+├── TreeError                  exit 1   a tree that breaks an invariant
+├── PolicyError                exit 1
+│   ├── RequestFailedError     exit 1   one request; the model is alive
+│   └── PolicyUnavailableError exit 3   no model, no server: the run stops and resumes
+├── RunError                   exit 2   the run folder does not allow what was asked
+│   ├── RunLockedError         exit 2   another process works on this folder
+│   └── RecipeChangedError     exit 2   resume with another recipe
+└── StorageError               exit 4   disk full, read-only folder, damaged file
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class RecipeChangedError(RunError):
 
     def __init__(self, folder: str | Path, changes: dict[str, tuple[object, object]]) -> None:
         self.changes = changes
-        lines = "\n".join(f"  {key}: the run has {old!r}, this command has {new!r}" for key, (old, new) in changes.items())
+        lines = "\n".join(
+            f"  {key}: the run has {old!r}, this command has {new!r}" for key, (old, new) in changes.items()
+        )
         super().__init__(
             f"{folder} was started with another recipe, so its samples would not fit:\n{lines}\n"
             "Use the old values, or start a new run folder with --out."

@@ -30,7 +30,9 @@ def chain(parent: bytes, text: str, occurrence: int = 0) -> bytes:
 
     `occurrence` separates byte-identical siblings that a strategy keeps apart (0 where they are merged).
     """
-    return _blake2b(encode_text(text), key=parent, digest_size=DIGEST_SIZE, salt=occurrence.to_bytes(8, "little")).digest()
+    return _blake2b(
+        encode_text(text), key=parent, digest_size=DIGEST_SIZE, salt=occurrence.to_bytes(8, "little")
+    ).digest()
 
 
 def request_digest(base: bytes, prefix: bytes, purpose: str, index: int, n: int) -> bytes:

@@ -13,7 +13,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,11 +31,22 @@ from treeforge.verdict import Judge
 from treeforge.views import ExportSummary, compress, export, label
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 __all__ = [
-    "RunResult", "compress", "export", "extend", "extend_async", "label", "resume", "resume_async", "run", "run_async", "search", "search_async",
-]  # fmt: skip
+    "RunResult",
+    "compress",
+    "export",
+    "extend",
+    "extend_async",
+    "label",
+    "resume",
+    "resume_async",
+    "run",
+    "run_async",
+    "search",
+    "search_async",
+]
 
 _log = logging.getLogger("treeforge.pipeline")
 _VERSIONED = ("treeforge", "numpy", "pyarrow", "sympy")
@@ -132,7 +143,9 @@ async def extend_async(
         new = convert({**to_dict(old), **(budget or {})}, BudgetConfig)
         for key, (before, after) in differences(to_dict(old), to_dict(new)).items():
             if after != 0 and (before == 0 or after < before):  # type: ignore[operator]
-                raise ConfigError(f"budget.{key}: a run's budget can only grow; it is {before or 'unlimited'}, not {after}")
+                raise ConfigError(
+                    f"budget.{key}: a run's budget can only grow; it is {before or 'unlimited'}, not {after}"
+                )
         if new != old:
             assert folder.journal is not None
             folder.reopen(sorted(n for n, (status, _) in folder.statuses().items() if status != "open"))
@@ -141,7 +154,10 @@ async def extend_async(
         if not added and new == old:
             raise ConfigError("nothing to add: name problems that the run does not have yet, or a larger budget")
         folder.manifest["recipe"]["budget"] = to_dict(new)
-        folder.manifest["extended"] = [*folder.manifest.get("extended", []), {"problems": added, "budget": budget or {}}]
+        folder.manifest["extended"] = [
+            *folder.manifest.get("extended", []),
+            {"problems": added, "budget": budget or {}},
+        ]
         folder.write_problems()
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
         folder.write_manifest()
@@ -171,7 +187,11 @@ async def _go_on(
 ) -> RunResult:
     progress = await _search(folder, machine, policy, judge, on_progress)
     if config is not None:
-        folder.manifest |= {"label": to_dict(config.label), "compress": to_dict(config.compress), "export": to_dict(config.export)}
+        folder.manifest |= {
+            "label": to_dict(config.label),
+            "compress": to_dict(config.compress),
+            "export": to_dict(config.export),
+        }
         folder.write_manifest()
     statuses: dict[str, int] = {}
     for status, _ in RunFolder.open(folder.path).statuses().values():
@@ -185,7 +205,11 @@ async def _go_on(
 
 
 async def _search(
-    folder: RunFolder, machine: Machine | None, policy: Policy | None, judge: Judge | None, on_progress: OnProgress | None
+    folder: RunFolder,
+    machine: Machine | None,
+    policy: Policy | None,
+    judge: Judge | None,
+    on_progress: OnProgress | None,
 ) -> Progress:
     recipe = convert(folder.manifest["recipe"], Recipe)
     if machine is None:
@@ -201,23 +225,45 @@ async def _search(
         if not unfinished:
             folder.write_problems()
             return progress
-        async with _started(policy or open_policy(recipe, machine)) as model:
-            _check_identity(folder, model.identity)
-            folder.manifest["machine"] = to_dict(machine)
-            folder.write_manifest()
-            forest = Forest(
-                recipe, machine, model, judge or open_judge(recipe), folder.journal, folder.finish, progress=progress, clock=time.monotonic
-            )
-            ticker = asyncio.create_task(_tick(progress, on_progress)) if on_progress else None
-            try:
-                await forest.grow((number, folder.problems[number]) for number in unfinished)
-            finally:
-                if ticker is not None and on_progress is not None:
-                    ticker.cancel()
-                    on_progress(progress)
+        with _sitting(folder, progress):
+            await _grow(folder, recipe, machine, policy, judge, on_progress, progress, unfinished)
         folder.write_problems()
         folder.tidy()
     return progress
+
+
+async def _grow(
+    folder: RunFolder,
+    recipe: Recipe,
+    machine: Machine,
+    policy: Policy | None,
+    judge: Judge | None,
+    on_progress: OnProgress | None,
+    progress: Progress,
+    numbers: Sequence[int],
+) -> None:
+    assert folder.journal is not None
+    async with _started(policy or open_policy(recipe, machine)) as model:
+        _check_identity(folder, model.identity)
+        folder.manifest["machine"] = to_dict(machine)
+        folder.write_manifest()
+        forest = Forest(
+            recipe,
+            machine,
+            model,
+            judge or open_judge(recipe),
+            folder.journal,
+            folder.finish,
+            progress=progress,
+            clock=time.monotonic,
+        )
+        ticker = asyncio.create_task(_tick(progress, on_progress)) if on_progress else None
+        try:
+            await forest.grow((number, folder.problems[number]) for number in numbers)
+        finally:
+            if ticker is not None and on_progress is not None:
+                ticker.cancel()
+                on_progress(progress)
 
 
 def open_judge(recipe: Recipe) -> Judge:
@@ -234,6 +280,31 @@ async def _started(policy: Policy) -> AsyncIterator[Policy]:
         yield policy
     finally:
         await policy.close()
+
+
+@contextmanager
+def _sitting(folder: RunFolder, progress: Progress) -> Iterator[None]:
+    """Log to `logs/run.log` and note the sitting in `logs/run.jsonl`: times go to logs, never into tables."""
+    handler = logging.FileHandler(folder.path / "logs" / "run.log", encoding="utf-8", delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("treeforge")
+    logger.addHandler(handler)
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+        note = {
+            "event": "sitting",
+            "seconds": round(time.monotonic() - started, 3),
+            "requests": progress.requests,
+            "completions": progress.completions,
+            "tokens": progress.tokens,
+            "trees": progress.finished,
+        }
+        with suppress(OSError), (folder.path / "logs" / "run.jsonl").open("ab") as stream:
+            stream.write(msgspec.json.encode(note) + b"\n")
 
 
 async def _tick(progress: Progress, on_progress: OnProgress) -> None:
@@ -286,7 +357,9 @@ def _sync(call: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         return asyncio.run(call)
     call.close()
-    raise RunError("an event loop is running here (a notebook?): use `await` with run_async, resume_async, extend_async or search_async")
+    raise RunError(
+        "an event loop is running here (a notebook?): await run_async, resume_async, extend_async or search_async instead"
+    )
 
 
 def run(problems: Sequence[Problem], out: Path | str, config: RunConfig | None = None, **options: Any) -> RunResult:

@@ -25,7 +25,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_problem(
-    question: str, gold_answer: str, *, problem_id: str | None = None, source: str = "", meta: dict[str, Any] | None = None
+    question: str,
+    gold_answer: str,
+    *,
+    problem_id: str | None = None,
+    source: str = "",
+    meta: dict[str, Any] | None = None,
 ) -> Problem:
     """Make a problem; without an id, a digest of the text becomes the id."""
     if problem_id is None:

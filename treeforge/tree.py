@@ -231,7 +231,12 @@ class TreeBuilder:
     The lists are public: search updates counts in place. Identical siblings are found through `child_of`.
     """
 
-    __slots__ = (*(name for name in TREE_FIELDS if name not in ("observation", "merged_from")), "observations", "children", "child_of")
+    __slots__ = (
+        *(name for name in TREE_FIELDS if name not in ("observation", "merged_from")),
+        "observations",
+        "children",
+        "child_of",
+    )
 
     def __init__(self) -> None:
         self.parent: list[int] = [-1]

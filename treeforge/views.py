@@ -106,7 +106,9 @@ def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str
         found: dict[str, Any] = msgspec.to_builtins(reports)
         return found | {"mean_shift": reports.mean_shift, "noise": reports.noise}
 
-    write_view(run, "compressed", "nodes", COMPRESSED, {"compress": to_dict(config), "label": to_dict(labels)}, make, report)
+    write_view(
+        run, "compressed", "nodes", COMPRESSED, {"compress": to_dict(config), "label": to_dict(labels)}, make, report
+    )
     return report()
 
 
@@ -131,10 +133,14 @@ def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | 
 
 def _export_trees(run: RunFolder, labels: LabelConfig, with_compressed: bool) -> Iterator[ExportTree]:
     for block in run.blocks:
-        values = {n: found for n, *found in values_from_table(read_view(run, "labels", "values", VALUES, block))}
+        table = read_view(run, "labels", "values", VALUES, block)
+        values = {n: (value, hard, soft) for n, value, hard, soft in values_from_table(table)}
         compressed: dict[int, Tree] = {}
         if with_compressed:
-            compressed = {n: tree for n, tree, _ in compressed_from_table(read_view(run, "compressed", "nodes", COMPRESSED, block))}
+            compressed = {
+                n: tree
+                for n, tree, _ in compressed_from_table(read_view(run, "compressed", "nodes", COMPRESSED, block))
+            }
         for number, record in run.records(sorted(values)):
             value, hard, soft = values[number]
             passes = (_labelled(record.tree, value, compressed[number], labels),) if number in compressed else ()
@@ -199,10 +205,16 @@ def _card(run: RunFolder, labels: LabelConfig, compressed: dict[str, Any] | None
         checker=_plain({"policy": recipe["judge"]["policy"], "treeforge": manifest["versions"]["treeforge"]}),
         labels=_plain(to_dict(labels)),
         compression={} if compressed is None else _plain(compressed["config"]["compress"] | compressed["report"]),
-        problems=_plain({"source": manifest["problems"]["source"], "digest": manifest["problems"].get("digest", "")} | statuses),
+        problems=_plain(
+            {"source": manifest["problems"]["source"], "digest": manifest["problems"].get("digest", "")} | statuses
+        ),
         commands=(
             _command("label", to_dict(labels), to_dict(LabelConfig())),
-            *(() if compressed is None else (_command("compress", compressed["config"]["compress"], to_dict(CompressConfig())),)),
+            *(
+                ()
+                if compressed is None
+                else (_command("compress", compressed["config"]["compress"], to_dict(CompressConfig())),)
+            ),
             "treeforge export RUN",
         ),
     )
@@ -220,5 +232,7 @@ def _plain(settings: dict[str, Any]) -> dict[str, str]:
 
 def _command(stage: str, config: dict[str, Any], default: dict[str, Any]) -> str:
     """The command that makes a view again, with what differs from the defaults."""
-    changed = (f" --set {key}={msgspec.json.encode(value).decode()}" for key, value in config.items() if value != default[key])
+    changed = (
+        f" --set {key}={msgspec.json.encode(value).decode()}" for key, value in config.items() if value != default[key]
+    )
     return f"treeforge {stage} RUN{''.join(changed)}"

@@ -124,9 +124,9 @@ def test_a_link_stays_a_link(out):
 
 
 def test_an_error_of_the_disk_is_a_storage_error(out):
-    with pytest.raises(StorageError, match=r"out cannot be written: No space left on device\. The disk is full"):
-        with replaced_folder(out, KNOWN):
-            raise OSError(28, "No space left on device")
+    says = r"out cannot be written: No space left on device\. The disk is full"
+    with pytest.raises(StorageError, match=says), replaced_folder(out, KNOWN):
+        raise OSError(28, "No space left on device")
 
 
 def test_a_parent_that_is_a_file_is_a_storage_error(tmp_path):

@@ -85,7 +85,7 @@ def test_row_groups_and_shards_are_bounded_in_bytes(tmp_path, monkeypatch):
         metadata = pq.ParquetFile(tmp_path / name).metadata
         groups.append([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)])
     assert sum(map(sum, groups)) == 143
-    assert count == len(groups) == 4
+    assert count == len(groups) == 3
     assert max(max(rows) for rows in groups) <= 11
     table = pa.concat_tables([pq.read_table(tmp_path / name) for name in names(tmp_path)])
     assert table["number"].to_pylist() == list(range(143))

@@ -26,7 +26,7 @@ def test_parse_bounds_every_completion(text, finish, max_steps):
     assert len(steps) <= max_steps
     assert all(len(step) <= 10 for step in steps)
     assert (text + "\n").startswith("".join(steps))
-    assert finish == "delimiter" or ended is not Finish.OPEN
+    assert finish == "delimiter" or ended != Finish.OPEN
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_how_completions_end(text, finish, steps, ended):
 
 def test_too_many_steps_truncate():
     text = "".join(f"step {i}\n" for i in range(9)) + "The answer is 9."
-    assert parse(Sample(text, "stop"), LINES, max_steps=10).finish is Finish.ANSWERED
+    assert parse(Sample(text, "stop"), LINES, max_steps=10).finish == Finish.ANSWERED
     steps, ended = parse(Sample(text, "stop"), LINES, max_steps=9)
     assert (len(steps), ended) == (9, Finish.TRUNCATED)
 

@@ -24,7 +24,12 @@ RIGHT, WRONG = "The answer is 2.", "The answer is 3."
 
 def test_first_steps_become_children_and_the_rest_their_rollouts():
     tree = growing()
-    samples = [Sample(f"a\nb\n{RIGHT}", "stop", 9), Sample(f"a\n{WRONG}", "stop", 5), Sample(f"c\n{RIGHT}", "stop", 5), Sample(RIGHT, "stop", 4)]
+    samples = [
+        Sample(f"a\nb\n{RIGHT}", "stop", 9),
+        Sample(f"a\n{WRONG}", "stop", 5),
+        Sample(f"c\n{RIGHT}", "stop", 5),
+        Sample(RIGHT, "stop", 4),
+    ]
     assert tree.absorb(0, samples) == (4, 3, [1, 2, 3])
     frozen = tree.builder.freeze()
     assert frozen.text == ("", "a\n", "c\n", RIGHT)
@@ -64,7 +69,9 @@ def test_requests_differ_by_node_mode_and_index_and_repeat_exactly():
     def requests():
         tree = growing()
         tree.absorb(0, [Sample(f"a\n{RIGHT}", "stop"), Sample(f"b\n{RIGHT}", "stop")])
-        return [tree.request(row, mode, 4, index) for row in (0, 1, 2) for mode in ("step", "rollout") for index in (0, 1)]
+        return [
+            tree.request(row, mode, 4, index) for row in (0, 1, 2) for mode in ("step", "rollout") for index in (0, 1)
+        ]
 
     first, second = requests(), requests()
     assert [r.digest for r in first] == [r.digest for r in second]
@@ -121,7 +128,9 @@ def test_undecided_answers_widen_but_do_not_count():
 
 def test_costs_are_split_between_node_and_rollout():
     tree = growing()
-    tree.absorb(0, [Sample(f"a\n{RIGHT}", "stop", 10, -3.0, (4, 6), (-1.0, -2.0)), Sample("bb\nThe answer is 4", "stop", 9)])
+    tree.absorb(
+        0, [Sample(f"a\n{RIGHT}", "stop", 10, -3.0, (4, 6), (-1.0, -2.0)), Sample("bb\nThe answer is 4", "stop", 9)]
+    )
     assert tree.builder.token_count[1:] == [4, round(9 * 3 / 18)]
     assert tree.builder.logprob[1] == -1.0
     assert math.isnan(tree.builder.logprob[2])

@@ -55,7 +55,15 @@ def grow(policy, *, count=6, log=None, machine=None, clock=time.monotonic, sleep
 
 def shape(record):
     tree = record.tree
-    return (tree.text, tree.parent.tolist(), tree.visits.tolist(), tree.value_sum.tolist(), tree.multiplicity.tolist(), record.rollouts, record.status)
+    return (
+        tree.text,
+        tree.parent.tolist(),
+        tree.visits.tolist(),
+        tree.value_sum.tolist(),
+        tree.multiplicity.tolist(),
+        record.rollouts,
+        record.status,
+    )
 
 
 FAST = World(latency=0.002, latency_sigma=1.0)
@@ -238,7 +246,13 @@ def test_run_budget_is_journaled_before_it_acts_and_replayed():
     assert {s[-1] for s in first.values()} == {"done", "exhausted"}
     assert log.cutoffs
     policy = ScriptedPolicy()
-    again = grow(policy, log=log, progress=Progress(run_tokens=progress.run_tokens), count=12, budget={"simulations": 8, "run_tokens": 6000})
+    again = grow(
+        policy,
+        log=log,
+        progress=Progress(run_tokens=progress.run_tokens),
+        count=12,
+        budget={"simulations": 8, "run_tokens": 6000},
+    )
     assert again == first
     assert policy.requests == 0
 
@@ -246,7 +260,9 @@ def test_run_budget_is_journaled_before_it_acts_and_replayed():
 def test_wall_time_budget_uses_the_given_clock():
     now = itertools.count(step=0.01)
     log = MemoryLog()
-    grown = grow(ScriptedPolicy(), log=log, clock=lambda: next(now), count=12, budget={"simulations": 8, "run_seconds": 1.0})
+    grown = grow(
+        ScriptedPolicy(), log=log, clock=lambda: next(now), count=12, budget={"simulations": 8, "run_seconds": 1.0}
+    )
     assert sum(s[-1] == "exhausted" for s in grown.values()) > 0
     assert sum(s[-1] == "done" for s in grown.values()) > 0
     assert "1 seconds" in next(iter(log.cutoffs.values()))[1]
@@ -271,7 +287,15 @@ def test_a_bug_in_one_tree_fails_that_tree_only():
 
     settings = scripted_config()
     records = {}
-    forest = Forest(settings.recipe, settings.machine, ScriptedPolicy(), Picky(), MemoryLog(), records.__setitem__, clock=time.monotonic)
+    forest = Forest(
+        settings.recipe,
+        settings.machine,
+        ScriptedPolicy(),
+        Picky(),
+        MemoryLog(),
+        records.__setitem__,
+        clock=time.monotonic,
+    )
     asyncio.run(forest.grow(iter(enumerate(problems(4)))))
     assert [records[n].status for n in range(4)] == ["done", "done", "failed", "done"]
     assert "ZeroDivisionError" in records[2].reason

@@ -14,7 +14,9 @@ def drive(budget=None, world=None, problem=0, **search):
     """Grow one tree; returns (growing tree, waves, (status, reason))."""
     recipe = Recipe(steps=SCRIPTED_STEPS, search=SearchConfig(**search), budget=budget or BudgetConfig())
     policy = ScriptedPolicy(world or World())
-    tree = GrowingTree(0, problems(problem + 1)[problem], recipe, EqualStringJudge(), request_base(recipe, policy.identity))
+    tree = GrowingTree(
+        0, problems(problem + 1)[problem], recipe, EqualStringJudge(), request_base(recipe, policy.identity)
+    )
     strategy = STRATEGIES[recipe.search.strategy](tree, recipe.search, recipe.budget)
     waves, replies = [], None
     while True:
@@ -67,7 +69,9 @@ def test_search_prefers_the_better_branch():
 
 
 def test_uct_and_puct_differ_and_both_are_deterministic():
-    grown = {s: [drive(BudgetConfig(simulations=30), selection=s)[0].builder.text for _ in range(2)] for s in ("uct", "puct")}
+    grown = {
+        s: [drive(BudgetConfig(simulations=30), selection=s)[0].builder.text for _ in range(2)] for s in ("uct", "puct")
+    }
     assert grown["uct"][0] == grown["uct"][1]
     assert grown["puct"][0] == grown["puct"][1]
     assert grown["uct"][0] != grown["puct"][0]
@@ -75,7 +79,9 @@ def test_uct_and_puct_differ_and_both_are_deterministic():
 
 @pytest.mark.parametrize("sample", ["rollout", "step"])
 def test_mcts_ends_when_every_branch_is_closed(sample):
-    tree, waves, ended = drive(BudgetConfig(simulations=0), world=World(depth=2, branching=1), sample=sample, children=3)
+    tree, waves, ended = drive(
+        BudgetConfig(simulations=0), world=World(depth=2, branching=1), sample=sample, children=3
+    )
     assert ended == ("done", "every branch is closed")
     assert 1 <= len(waves) < 20
     assert max(tree.builder.depth) <= 2
@@ -109,7 +115,11 @@ def test_max_depth_bounds_nodes_not_trajectories():
 
 @pytest.mark.parametrize(
     ("budget", "measure"),
-    [({"nodes": 20}, lambda t: t.builder.size), ({"rollouts": 40}, lambda t: t.samples), ({"tokens": 1000}, lambda t: t.tokens)],
+    [
+        ({"nodes": 20}, lambda t: t.builder.size),
+        ({"rollouts": 40}, lambda t: t.samples),
+        ({"tokens": 1000}, lambda t: t.tokens),
+    ],
 )
 def test_counting_budgets_stop_at_wave_boundaries(budget, measure):
     (limit,) = budget.values()

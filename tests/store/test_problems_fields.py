@@ -75,18 +75,17 @@ def test_named_fields_win_and_are_exact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["question_field", "answer_field", "id_field"])
 def test_a_named_field_that_is_absent(tmp_path: Path, option: str) -> None:
-    message = str(refusal(tmp_path, {"question": "2 + 2?", "answer": "4"}, **{option: "answr", "skip_bad_rows": False}))
+    path = write(tmp_path, {"question": "2 + 2?", "answer": "4"})
+    with pytest.raises(DataError) as caught:
+        read_problems(path, **{option: "answr"})  # type: ignore[arg-type]
+    message = str(caught.value)
     assert "there is no field 'answr'; the row has 'question', 'answer'" in message
     assert f"--{option.replace('_', '-')}" in message
 
 
-def refusal_message(row: dict[str, Any], tmp_path: Path) -> str:
-    return str(refusal(tmp_path, row))
-
-
 def test_no_question_or_answer_field(tmp_path: Path) -> None:
-    assert "no question field" in refusal_message({"text": "2 + 2?", "answer": "4"}, tmp_path)
-    assert "--answer-field" in refusal_message({"question": "2 + 2?", "label": "4"}, tmp_path)
+    assert "no question field" in refusal(tmp_path, {"text": "2 + 2?", "answer": "4"}).problem
+    assert "--answer-field" in str(refusal(tmp_path, {"question": "2 + 2?", "label": "4"}))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def hand_drawn() -> Tree:
     builder = TreeBuilder()
     ends = {"a1": 1, "a2": 1, "a3": 1, "a4": 0, "b1": 1, "b2": 0, "b3": 0, "b4": 0, "c": 0, "d": 1}
     parents = {"g": 0, "p": G} | dict.fromkeys("abcd", P)
-    parents |= {name: A for name in ("a1", "a2", "a3", "a4")} | {name: B for name in ("b1", "b2", "b3", "b4")}
+    parents |= dict.fromkeys(("a1", "a2", "a3", "a4"), A) | dict.fromkeys(("b1", "b2", "b3", "b4"), B)
     for tokens, (name, parent) in enumerate(parents.items(), start=1):
         verdict = Verdict(ends[name]) if name in ends else None
         builder.add(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from typing import Any
@@ -31,6 +32,13 @@ def invoke(arguments: list[str]) -> int:
         signal.raise_signal(signal.SIGINT)
 
     signal.signal(signal.SIGTERM, terminate)
+    logger = logging.getLogger("treeforge")
+    if not logger.handlers:
+        console = logging.StreamHandler()
+        console.setLevel(logging.WARNING)
+        console.setFormatter(logging.Formatter("treeforge: %(message)s"))
+        logger.addHandler(console)
+        logger.setLevel(logging.INFO)
     from treeforge.cli.app import app
 
     try:

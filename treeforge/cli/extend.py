@@ -16,7 +16,11 @@ def extend(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N problems of the file.")] = None,
     budget: Annotated[
         list[str] | None,
-        typer.Option("--budget", metavar="KEY=VALUE", help="A larger budget, as in simulations=64 or run_tokens=1000000. May be repeated."),
+        typer.Option(
+            "--budget",
+            metavar="KEY=VALUE",
+            help="A larger budget, as in simulations=64 or run_tokens=1000000. May be repeated.",
+        ),
     ] = None,
     server: options.Servers = None,
     concurrency: options.Concurrency = None,
@@ -29,8 +33,12 @@ def extend(
     from treeforge.store.problems import read_problems
 
     machine = options.machine_for(run, None, options.machine_overrides(concurrency, server))
-    more = read_problems(Path(problems) if "://" not in problems else problems, limit=limit).problems if problems else ()
+    more = (
+        read_problems(Path(problems) if "://" not in problems else problems, limit=limit).problems if problems else ()
+    )
     with options.progress_line(quiet) as show:
-        result = pipeline.extend(run, problems=more, budget=parse_overrides(budget or []), machine=machine, on_progress=show)
+        result = pipeline.extend(
+            run, problems=more, budget=parse_overrides(budget or []), machine=machine, on_progress=show
+        )
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
 Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with any of the configuration's sections.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key, as in search.wave=8. May be repeated.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, as in search.wave=8. May be repeated."),
 ]
 Concurrency = Annotated[int | None, typer.Option("--concurrency", min=1, help="Requests in flight at once.")]
 Servers = Annotated[
-    list[str] | None, typer.Option("--server", metavar="URL", help="Base URL of an OpenAI-compatible server. May be repeated.")
+    list[str] | None,
+    typer.Option("--server", metavar="URL", help="Base URL of an OpenAI-compatible server. May be repeated."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

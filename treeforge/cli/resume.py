@@ -12,7 +12,10 @@ from treeforge.cli import options
 def resume(
     run: options.Run,
     retry_errors: Annotated[
-        bool, typer.Option("--retry-errors", help="Ask again for the requests that were given up, and grow those trees again.")
+        bool,
+        typer.Option(
+            "--retry-errors", help="Ask again for the requests that were given up, and grow those trees again."
+        ),
     ] = False,
     server: options.Servers = None,
     concurrency: options.Concurrency = None,

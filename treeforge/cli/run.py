@@ -12,14 +12,20 @@ from treeforge.cli import options
 
 def run(
     problems: Annotated[
-        str, typer.Argument(metavar="PROBLEMS", help="JSONL, JSON, CSV or Parquet file, or hf://owner/name.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="PROBLEMS", help="JSONL, JSON, CSV or Parquet file, or hf://owner/name.", show_default=False
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.", show_default=False)],
     policy: Annotated[str | None, typer.Option("--policy", help="local, server or scripted.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="A name of `treeforge models list`, a GGUF file, or the server's model name.")
+        str | None,
+        typer.Option("--model", help="A name of `treeforge models list`, a GGUF file, or the server's model name."),
     ] = None,
-    preset: Annotated[str | None, typer.Option("--preset", help="Step format: smollm, qwen-chat, qwen-math, hrm-paper.")] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="Step format: smollm, qwen-chat, qwen-math, hrm-paper.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N problems.")] = None,
     strategy: Annotated[str | None, typer.Option("--strategy", help="mcts or exhaustive.")] = None,
     simulations: Annotated[int | None, typer.Option("--simulations", min=1, help="Simulations of one tree.")] = None,
@@ -47,7 +53,9 @@ def run(
     for key, value in (("search.strategy", strategy), ("budget.simulations", simulations), ("seed", seed)):
         if value is not None:
             overrides.append(f"{key}={value}")
-    settings = load_config(config, overrides, backend=policy or ("server" if server else None), model=model, preset=preset)
+    settings = load_config(
+        config, overrides, backend=policy or ("server" if server else None), model=model, preset=preset
+    )
     file = read_problems(
         problems,
         question_field=question_field,

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from treeforge.config import Config as AnyConfig
 
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one key of this stage, as in threshold=0.7.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key of this stage, as in threshold=0.7."),
 ]
 
 
 def search(
-    run: options.Run, server: options.Servers = None, concurrency: options.Concurrency = None, quiet: options.Quiet = False
+    run: options.Run,
+    server: options.Servers = None,
+    concurrency: options.Concurrency = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Grow the trees that have not ended yet (the only stage that needs the model)."""
     from treeforge import pipeline
@@ -49,7 +53,9 @@ def compress(run: options.Run, set_: Overrides = None, json: options.Json = Fals
 
 def export(
     run: options.Run,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the dataset; RUN/dataset if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the dataset; RUN/dataset if not given.")
+    ] = None,
     formats: Annotated[list[str] | None, typer.Option("--format", help="nodes or hrm. May be repeated.")] = None,
     set_: Overrides = None,
     json: options.Json = False,

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from treeforge.config import ExportConfig
 from treeforge.export.formats import FORMATS
 from treeforge.export.report import ExportReport, FormatReport, SplitReport
-from treeforge.export.schemas import LIST_OF_ROWS
 
 CARD = "README.md"
 
@@ -188,8 +188,9 @@ def _line(text: str) -> str:
 
 def type_name(kind: Any) -> str:
     """An Arrow type as `datasets` and polars users know it."""
-    names = {"float": "float32", "double": "float64"}
-    return "list of int32" if kind == LIST_OF_ROWS else names.get(str(kind), str(kind))
+    if pa.types.is_list(kind):
+        return f"list of {type_name(kind.value_type)}"
+    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
 def _count(number: int, noun: str) -> str:

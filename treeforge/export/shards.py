@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 from treeforge.export.schemas import Columns, make_table
 
 ROW_GROUP_BYTES = 100 * 10**6
-"""Arrow bytes of a row group, at most (`datasets.config.MAX_ROW_GROUP_SIZE`): what a loader or viewer reads at once."""
+"""Arrow bytes of a row group, about (`datasets.config.MAX_ROW_GROUP_SIZE`): what a loader or viewer reads at once."""
 
 SHARD_BYTES = 500 * 10**6
 """Arrow bytes of a shard, about (`datasets.config.MAX_SHARD_SIZE`)."""
@@ -68,10 +69,12 @@ class ShardWriter:
 
     def abort(self) -> None:
         """Let go of the open file, which stays incomplete; harmless after `close`."""
-        if self._stream is not None:
+        if self._writer is not None:
             self._writer.is_open = False  # Else its finaliser would try to write a footer.
-            self._stream.close()
-            self._stream = self._writer = None
+        if self._stream is not None:
+            with suppress(OSError):  # What is buffered cannot be written either; the first error is the one to raise.
+                self._stream.close()
+        self._stream = self._writer = None
 
     def _convert(self) -> None:
         """Turn the batch into Arrow and cut it where a shard is full."""

@@ -1,0 +1,8 @@
+"""The answer checker, and the step labels that are made of values. Importing this loads no sympy."""
+
+from __future__ import annotations
+
+from treeforge.label.check_policy import PRESETS, CheckPolicy
+from treeforge.label.checker import AnswerChecker, check, check_many, gold_problem
+
+__all__ = ["PRESETS", "AnswerChecker", "CheckPolicy", "check", "check_many", "gold_problem"]

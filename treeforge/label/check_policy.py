@@ -8,7 +8,7 @@ from treeforge.config import Config
 from treeforge.errors import ConfigError
 
 
-class CheckPolicy(Config):
+class CheckPolicy(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How answers of different form compare. The table in `docs/labels.md` explains every field with examples."""
 
     name: str = "custom"

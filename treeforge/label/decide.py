@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from treeforge.label.check_policy import CheckPolicy
 from treeforge.label.numeric import Answer, constant_ratio, is_constant, same_expression
-from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of
+from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of, without_degrees
 from treeforge.label.sets import is_set_like, real_set, same_set
 from treeforge.label.syntax import (
     Add,
@@ -59,11 +59,14 @@ def same(a: Node, b: Node, policy: CheckPolicy) -> Answer:
         answer = rule(a, b, policy)
         if answer is not None:
             return answer
-    if traits(a).unknown or traits(b).unknown:
+    left, right = traits(a), traits(b)
+    if left.divisors or right.divisors:
         a, b = expand_divisors(a), expand_divisors(b)
-    elif "gcd" in repr(a) or "lcm" in repr(a) or "gcd" in repr(b) or "lcm" in repr(b):
-        a, b = expand_divisors(a), expand_divisors(b)
-    return same_expression(a, b, decimal_digits=policy.decimal_digits)
+    answer = same_expression(a, b, decimal_digits=policy.decimal_digits)
+    if not answer.same and left.degrees != right.degrees and policy.units == "optional":
+        plain = same_expression(without_degrees(a), without_degrees(b), decimal_digits=0)
+        return plain._replace(reason="a degree sign on one side only") if plain.same else answer
+    return answer
 
 
 def _all(answers: Sequence[Answer]) -> Answer:
@@ -146,8 +149,6 @@ def _named(node: Node) -> tuple[Node, Node] | None:
         name, value = node.operands[-1], node.operands[-2]
         if not _is_name(name) or len(node.operands) > 2:
             return None
-    if isinstance(name, Sym) and name.name in traits(value).symbols:
-        return None
     return name, value
 
 
@@ -223,8 +224,8 @@ def _two_relations(a: Relation, b: Relation, policy: CheckPolicy) -> Answer:
             ratio = constant_ratio(x, y) if x is not None and y is not None else None
             if ratio is not None and (left.ops[0] in ("=", "!=") or ratio.real > 0):
                 return Answer(True, "numeric", "relations up to a constant factor")
-    answer = _real_sets(a, b) if traits(a).symbols == traits(b).symbols or "in" in a.ops + b.ops else None
-    return answer or Answer(False, "numeric", "different relations")
+    sets = _real_sets(a, b) if traits(a).symbols == traits(b).symbols or "in" in a.ops + b.ops else None
+    return sets or Answer(False, "numeric", "different relations")
 
 
 def _same_name(a: Node, b: Node) -> bool:
@@ -329,9 +330,7 @@ def _quantities(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
         return same(a.x, b.x, policy)
     if policy.units == "exact":
         return Answer(False, "exact", "a unit on one side only")
-    return same(
-        a.x if isinstance(a, Quantity | Degree) else a, b.x if isinstance(b, Quantity | Degree) else b, policy
-    )
+    return same(a.x if isinstance(a, Quantity | Degree) else a, b.x if isinstance(b, Quantity | Degree) else b, policy)
 
 
 def _based(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
@@ -374,7 +373,7 @@ def _matrices(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
             return Answer(False, "exact", "matrices of different shapes")
         return _pairwise([c for row in a.rows for c in row], [c for row in b.rows for c in row], policy)
     if isinstance(a, Matrix) or isinstance(b, Matrix):
-        x, y = (_vector(a), _vector(b)) if isinstance(a, Matrix) else (_vector(a), _vector(b))
+        x, y = _vector(a), _vector(b)
         if x is None or y is None:
             return Answer(False, "exact", "a matrix and something else")
         return _pairwise(x, y, policy)
@@ -404,7 +403,11 @@ def _sequences(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
     if x in unordered and y in unordered:
         return _unordered(items_of(a), items_of(b), policy)
     if "{}" in (x, y) and x != y:
-        return _unordered(items_of(a), items_of(b), policy) if "" in (x, y) else Answer(False, "exact", "a set and a tuple")
+        return (
+            _unordered(items_of(a), items_of(b), policy)
+            if "" in (x, y)
+            else Answer(False, "exact", "a set and a tuple")
+        )
     if x != y:
         loose = policy.brackets == "loose" and {x, y} <= {"()", "[]", ""}
         bare = policy.bare_tuple and "" in (x, y) and ({x, y} & {"()", "<>"} or len(a.items) > 2)
@@ -423,5 +426,3 @@ def _set_operations(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
     if a.op == "difference":
         return _pairwise(a.args, b.args, policy)
     return _unordered(a.args, b.args, policy)
-
-

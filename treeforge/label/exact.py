@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import comb, factorial, gcd, isqrt, lcm
 
 from treeforge.label.syntax import Add, Big, Call, Div, Mul, Neg, Node, Num, Percent, Pow, Sym
@@ -180,7 +180,7 @@ def _negative(x: Rational) -> Rational:
     return -x[0], x[1]
 
 
-_EXACT = {
+_EXACT: dict[str, Callable[..., Rational]] = {
     "abs": lambda x: (abs(x[0]), x[1]),
     "floor": lambda x: (x[0] // x[1], 1),
     "ceil": lambda x: (-(-x[0] // x[1]), 1),

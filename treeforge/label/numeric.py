@@ -11,8 +11,8 @@ from treeforge.label.tokens import LimitError
 from treeforge.label.walk import Traits, traits
 from treeforge.verdict import Route
 
-BITS, MORE_BITS = 128, 512
-"""Precision of the first comparison, and of the one that confirms an equality."""
+BITS, MORE_BITS, CONSTANT_BITS = 128, 512, 4096
+"""Precision of the first comparison, of the one that confirms an equality of functions, and one of constants."""
 
 _POINTS: tuple[tuple[Rational, ...], ...] = (
     ((1789, 997), (2311, 1409), (3163, 1201), (1931, 1571), (2777, 1013), (3671, 1607), (2089, 1949), (4027, 1777)),
@@ -71,7 +71,9 @@ def _exact(a: Node, b: Node, names: tuple[str, ...]) -> Answer | None:
             except ZeroDivisionError:
                 continue
             if p * s != r * q:
-                return Answer(False, "exact", "" if not names else "they differ where the variables have the same values")
+                return Answer(
+                    False, "exact", "" if not names else "they differ where the variables have the same values"
+                )
             agreed += 1
             if agreed == 3 or not names:
                 return Answer(True, "exact")
@@ -80,9 +82,7 @@ def _exact(a: Node, b: Node, names: tuple[str, ...]) -> Answer | None:
     return None
 
 
-def _intervals(
-    a: Node, b: Node, names: tuple[str, ...], left: Traits, right: Traits, *, log_base: int
-) -> Answer:
+def _intervals(a: Node, b: Node, names: tuple[str, ...], left: Traits, right: Traits, *, log_base: int) -> Answer:
     imaginary = left.imaginary or right.imaginary or not names
     agreed, wanted = 0, 3 if names else 1
     rows = (*_POINTS, *_INTEGERS) if names else _POINTS[:1]
@@ -94,7 +94,8 @@ def _intervals(
                 continue
             if not x.overlaps(y):
                 return Answer(False, "numeric", "their values differ")
-            x, y = ball(a, values, MORE_BITS, log_base=log_base), ball(b, values, MORE_BITS, log_base=log_base)
+            bits = MORE_BITS if names else CONSTANT_BITS
+            x, y = ball(a, values, bits, log_base=log_base), ball(b, values, bits, log_base=log_base)
         except InexactError:
             continue
         if not x.overlaps(y):
@@ -165,7 +166,7 @@ def constant_ratio(a: Node, b: Node) -> Ball | None:
     return ratios[0]
 
 
-def real_value(node: Node, bits: int = 256) -> Ball | None:
+def real_value(node: Node, bits: int = CONSTANT_BITS) -> Ball | None:
     """A real constant as an `arb`, infinities too; None for anything else."""
     if node == INFINITY:
         return _infinity(1)
@@ -188,4 +189,3 @@ def is_constant(node: Node) -> bool:
     """Whether an expression has no variables and no unknown functions."""
     found = traits(node)
     return not found.symbols and not found.unknown
-

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from treeforge.label.syntax import (
     EMPTY_SET,
+    EULER,
+    IMAGINARY,
     Add,
     Based,
     Big,
@@ -11,8 +13,6 @@ from treeforge.label.syntax import (
     Const,
     Degree,
     Div,
-    E,
-    I,
     Matrix,
     Mul,
     Neg,
@@ -42,9 +42,9 @@ _APPLIED = frozenset("fghFGHW")
 _ENDS = frozenset(("end", "close", "}"))
 _PERCENT_WORDS = frozenset(("percent", "pct", "percentage", "per cent"))
 _DEGREE_WORDS = frozenset(("degree", "degrees", "deg"))
-_INVERTIBLE = {name: f"arc{name}" for name in "sin cos tan cot sec csc sinh cosh tanh".split()}
-_MATRICES = frozenset("matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix array".split())
-_SYSTEMS = frozenset("cases dcases rcases aligned align gathered split gather equation".split())
+_INVERTIBLE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+_MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "Vmatrix", "smallmatrix", "array"))
+_SYSTEMS = frozenset(("cases", "dcases", "rcases", "aligned", "align", "gathered", "split", "gather", "equation"))
 
 
 def parse(text: str) -> Node:
@@ -145,6 +145,9 @@ class _Parser:
         while self.token.value == ":":
             self.advance()
             parts.append(self.sets())
+        last = parts[-1]
+        if isinstance(last, Quantity):
+            return Quantity(Ratio((*parts[:-1], last.x)), last.unit)
         return Ratio(tuple(parts))
 
     def sets(self) -> Node:
@@ -282,8 +285,6 @@ class _Parser:
         """A subscript is part of a variable's name, also after its exponent; of a numeral it is the base."""
         self.advance()
         name = self._raw_argument()
-        if isinstance(base, Num) and base.q == 1 and name.isdigit():
-            return Based(str(base.p), int(name) if len(name) < 4 else 0)
         if isinstance(base, Sym):
             return Sym(f"{base.name}_{name}")
         if isinstance(base, Const):
@@ -353,7 +354,7 @@ class _Parser:
         if kind == "sym":
             self.advance()
             if token.value in ("i", "I") and token.value not in self.bound:
-                return I
+                return IMAGINARY
             following = self.token
             if following.kind == "open" and following.value == "(" and not following.spaced:
                 if token.value in _APPLIED or self._names_a_function():
@@ -364,7 +365,7 @@ class _Parser:
             return Sym(token.value)
         if kind == "const":
             self.advance()
-            return E if token.value == "e" else Const(token.value)
+            return EULER if token.value == "e" else Const(token.value)
         if kind == "{":
             return self.group()
         if kind == "open":
@@ -407,7 +408,7 @@ class _Parser:
         raise ReadError(f"unexpected '{token.value or token.kind}'")
 
     def _numeral(self) -> Node:
-        """A numeral, joined with its groups of thousands (`1 000`) or its fraction (`1 1/2`)."""
+        """A numeral, joined with its groups of thousands (`1 000`), its fraction (`1 1/2`) or its base (`52_8`)."""
         value = self.advance().value
         if self.token.kind == "num" and self.token.spaced and value.isdigit():
             if self.peek().value == "/" and self.peek(2).kind == "num":
@@ -419,6 +420,12 @@ class _Parser:
                 if len(self.token.value.partition(".")[0]) != 3 or not value.isdigit() or len(value) % 3 > 3:
                     break
                 value += self.advance().value
+        if self.token.kind == "_":
+            self.advance()
+            base = self._raw_argument()
+            if not base.isdigit() or len(base) > 3:
+                raise ReadError("a subscript on a number")
+            return Based(value, int(base))
         return _number(value)
 
     def _words(self) -> Node:
@@ -561,7 +568,7 @@ class _Parser:
             inner = self.argument(whole_number=True)
             if isinstance(inner, Relation) and inner.ops == ("=",):
                 index, low = inner.operands
-                var = "i" if index == I else index.name if isinstance(index, Sym) else ""
+                var = "i" if index == IMAGINARY else index.name if isinstance(index, Sym) else ""
             else:
                 low = inner
         if name == "int":
@@ -640,7 +647,13 @@ def _repeating(text: str) -> Num:
 
 
 def _negated(node: Node) -> Node:
-    return Num(-node.p, node.q, node.digits) if isinstance(node, Num) else Neg(node)
+    if isinstance(node, Num):
+        return Num(-node.p, node.q, node.digits)
+    if isinstance(node, Quantity):
+        return Quantity(_negated(node.x), node.unit)
+    if isinstance(node, Percent | Degree):
+        return type(node)(_negated(node.x))
+    return Neg(node)
 
 
 def _factors(node: Node) -> list[Node]:
@@ -653,7 +666,12 @@ def _factors(node: Node) -> list[Node]:
 
 
 def _product(factors: list[Node]) -> Node:
-    return factors[0] if len(factors) == 1 else Mul(tuple(factors))
+    return factors[0] if len(factors) == 1 else Mul(tuple(map(_group, factors)))
+
+
+def _group(node: Node) -> Node:
+    """Braces around one factor of a product only group it."""
+    return node.items[0] if isinstance(node, Seq) and len(node.items) == 1 else node
 
 
 def _primed(base: Node, mark: Text | Node) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd, lcm
 
 from treeforge.label.exact import InexactError, rational
-from treeforge.label.syntax import Add, Call, Div, Matrix, Mul, Neg, Node, Num, PlusMinus, Pow, Seq
+from treeforge.label.syntax import Add, Call, Degree, Div, Matrix, Mul, Neg, Node, Num, PlusMinus, Pow, Seq
 from treeforge.label.walk import traits
 
 
@@ -32,6 +32,25 @@ def _choose(node: Node, sign: int) -> Node:
         return Pow(_choose(node.base, sign), _choose(node.exponent, sign))
     if isinstance(node, Call):
         return Call(node.name, tuple(_choose(arg, sign) for arg in node.args))
+    return node
+
+
+def without_degrees(node: Node) -> Node:
+    """Every `x°` as x."""
+    if isinstance(node, Degree):
+        return without_degrees(node.x)
+    if isinstance(node, Add):
+        return Add(tuple(without_degrees(term) for term in node.terms))
+    if isinstance(node, Mul):
+        return Mul(tuple(without_degrees(factor) for factor in node.factors))
+    if isinstance(node, Neg):
+        return Neg(without_degrees(node.x))
+    if isinstance(node, Div):
+        return Div(without_degrees(node.a), without_degrees(node.b))
+    if isinstance(node, Pow):
+        return Pow(without_degrees(node.base), without_degrees(node.exponent))
+    if isinstance(node, Call):
+        return Call(node.name, tuple(without_degrees(arg) for arg in node.args))
     return node
 
 
@@ -87,12 +106,9 @@ def expand_divisors(node: Node) -> Node:
 
 def _divisor(name: str, args: tuple[Node, ...]) -> Node:
     try:
-        for arg in args:
-            rational(arg, {})
+        return Num(*rational(Call(name, args), {}))
     except (InexactError, ZeroDivisionError):
         pass
-    else:
-        return Call(name, args)
     coefficients, rests = [], []
     for arg in args:
         coefficient, rest = _split(arg)

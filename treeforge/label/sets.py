@@ -51,8 +51,10 @@ def is_set_like(node: Node) -> bool:
     if isinstance(node, Seq):
         if node.left == "" and node.items and all(isinstance(x, Relation) and _is_inequality(x) for x in node.items):
             return True
-        return node.left in ("(", "[") and len(node.items) == 2 and (
-            node.left + node.right in ("[)", "(]") or any(_infinite(item) for item in node.items)
+        return (
+            node.left in ("(", "[")
+            and len(node.items) == 2
+            and (node.left + node.right in ("[)", "(]") or any(_infinite(item) for item in node.items))
         )
     return isinstance(node, Relation) and _is_inequality(node)
 
@@ -189,6 +191,7 @@ def _below(a: Ball, b: Ball) -> bool:
 
 def _merged(pieces: list[Piece]) -> list[Piece]:
     """Sorted, overlapping and touching pieces joined."""
+
     def order(x: Piece, y: Piece) -> int:
         if _equal(x.low, y.low):
             return int(y.low_closed) - int(x.low_closed)
@@ -211,7 +214,8 @@ def _merged(pieces: list[Piece]) -> list[Piece]:
 
 def _complement(pieces: list[Piece]) -> list[Piece]:
     """The real line without canonical pieces."""
-    low, high = real_value(Neg(INFINITY)), real_value(INFINITY)
+    low: Ball = real_value(Neg(INFINITY))
+    high: Ball = real_value(INFINITY)
     result: list[Piece] = []
     start, closed = low, False
     for piece in pieces:
@@ -239,4 +243,3 @@ def _tighter(a: Ball, a_closed: bool, b: Ball, b_closed: bool, *, upper: bool) -
         return a, a_closed and b_closed
     smaller = _below(a, b)
     return (a, a_closed) if smaller == upper else (b, b_closed)
-

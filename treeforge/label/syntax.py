@@ -1,4 +1,4 @@
-"""What an answer is once it has been read: a small typed syntax tree. Immutable, bounded, evaluated by nobody but us."""
+"""What an answer is once it has been read: a small typed syntax tree, immutable and bounded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class _Node(msgspec.Struct, frozen=True, gc=False):
     """Base of all nodes: immutable and hashable."""
 
 
-class Num(_Node):
+class Num(_Node, frozen=True, gc=False):
     """The rational p/q as it was written, not reduced."""
 
     p: int
@@ -20,58 +20,58 @@ class Num(_Node):
     """Significant digits of a number written as a decimal (q is then a power of ten); 0 for exact ones."""
 
 
-class Sym(_Node):
+class Sym(_Node, frozen=True, gc=False):
     """A variable; subscripts and accents are part of the name."""
 
     name: str
 
 
-class Const(_Node):
+class Const(_Node, frozen=True, gc=False):
     """`pi`, `e`, `i` or `inf`."""
 
     name: str
 
 
-class Add(_Node):
+class Add(_Node, frozen=True, gc=False):
     """A sum of two or more terms."""
 
     terms: tuple[Node, ...]
 
 
-class Neg(_Node):
+class Neg(_Node, frozen=True, gc=False):
     """Unary minus."""
 
     x: Node
 
 
-class Mul(_Node):
+class Mul(_Node, frozen=True, gc=False):
     """A product of two or more factors."""
 
     factors: tuple[Node, ...]
 
 
-class Div(_Node):
+class Div(_Node, frozen=True, gc=False):
     """A quotient."""
 
     a: Node
     b: Node
 
 
-class Pow(_Node):
+class Pow(_Node, frozen=True, gc=False):
     """A power."""
 
     base: Node
     exponent: Node
 
 
-class Call(_Node):
+class Call(_Node, frozen=True, gc=False):
     """A function of `FUNCTIONS`, or an unknown one (`f`), at its arguments."""
 
     name: str
     args: tuple[Node, ...]
 
 
-class Big(_Node):
+class Big(_Node, frozen=True, gc=False):
     """`sum`, `prod` or `int` of `body` over `var` from `low` to `high` (None where not given)."""
 
     op: str
@@ -81,40 +81,40 @@ class Big(_Node):
     body: Node
 
 
-class PlusMinus(_Node):
+class PlusMinus(_Node, frozen=True, gc=False):
     """`±x` (sign 1) or `∓x` (sign -1): two values, all signs of one expression chosen together."""
 
     sign: int
     x: Node
 
 
-class Percent(_Node):
+class Percent(_Node, frozen=True, gc=False):
     """`x%`."""
 
     x: Node
 
 
-class Degree(_Node):
+class Degree(_Node, frozen=True, gc=False):
     """`x°`: an angle in degrees."""
 
     x: Node
 
 
-class Based(_Node):
+class Based(_Node, frozen=True, gc=False):
     """A numeral with its base, `52_8`."""
 
     digits: str
     base: int
 
 
-class Quantity(_Node):
+class Quantity(_Node, frozen=True, gc=False):
     """A number with a unit, as written."""
 
     x: Node
     unit: str
 
 
-class Seq(_Node):
+class Seq(_Node, frozen=True, gc=False):
     """Items in brackets: `(a, b)`, `[a, b)`, `{a, b}`; a bare list `a, b` has empty brackets."""
 
     left: str
@@ -122,33 +122,33 @@ class Seq(_Node):
     items: tuple[Node, ...]
 
 
-class SetOp(_Node):
+class SetOp(_Node, frozen=True, gc=False):
     """`union`, `intersection` or `difference` of sets."""
 
     op: str
     args: tuple[Node, ...]
 
 
-class Ratio(_Node):
+class Ratio(_Node, frozen=True, gc=False):
     """`a : b : c`."""
 
     parts: tuple[Node, ...]
 
 
-class Matrix(_Node):
+class Matrix(_Node, frozen=True, gc=False):
     """Rows of a matrix or of an array; `cases` environments are bare lists instead."""
 
     rows: tuple[tuple[Node, ...], ...]
 
 
-class Relation(_Node):
+class Relation(_Node, frozen=True, gc=False):
     """A chain `a < b <= c`: operators of `= != < <= > >= in approx equiv` between operands."""
 
     ops: tuple[str, ...]
     operands: tuple[Node, ...]
 
 
-class Text(_Node):
+class Text(_Node, frozen=True, gc=False):
     """Words."""
 
     content: str
@@ -178,5 +178,5 @@ Node: TypeAlias = (
     | Text
 )
 
-PI, E, I, INFINITY = Const("pi"), Const("e"), Const("i"), Const("inf")
+PI, EULER, IMAGINARY, INFINITY = Const("pi"), Const("e"), Const("i"), Const("inf")
 EMPTY_SET = Seq("{", "}", ())

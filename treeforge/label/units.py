@@ -32,7 +32,11 @@ _SPELLINGS = {"metre": "meter", "kilometre": "kilometer", "centimetre": "centime
 
 def unit_size(unit: str) -> tuple[str, int, int] | None:
     """(dimension, p, q): the size p/q of a known unit in its dimension's smallest; None for other words."""
-    words = [word for word in _WORD.findall(unit.lower().replace("squared", "2").replace("cubed", "3")) if word not in _IGNORED]
+    words = [
+        word
+        for word in _WORD.findall(unit.lower().replace("squared", "2").replace("cubed", "3"))
+        if word not in _IGNORED
+    ]
     power = 1
     for prefix, value in (("square", 2), ("sq", 2), ("cubic", 3), ("cu", 3)):
         if prefix in words:

@@ -26,7 +26,7 @@ from treeforge.label.syntax import (
     Sym,
     Text,
 )
-from treeforge.label.tokens import FUNCTIONS
+from treeforge.label.vocabulary import FUNCTIONS
 
 _KNOWN = FUNCTIONS | {"root", "factorial", "conj"}
 
@@ -42,13 +42,17 @@ class Traits(NamedTuple):
     unknown: bool
     """A function nobody defined, words, or a list stands in it."""
     plus_minus: bool
+    degrees: bool
+    """An angle in degrees stands in it."""
+    divisors: bool
+    """A `gcd` or `lcm` stands in it."""
 
 
 @lru_cache(maxsize=4096)
 def traits(node: Node) -> Traits:
     """Walk the tree once."""
     symbols: set[str] = set()
-    imaginary = bare_log = unknown = plus_minus = False
+    imaginary = bare_log = unknown = plus_minus = degrees = divisors = False
     bound: set[str] = set()
     stack: list[Node] = [node]
     while stack:
@@ -63,6 +67,7 @@ def traits(node: Node) -> Traits:
         elif isinstance(item, Call):
             bare_log = bare_log or (item.name == "log" and len(item.args) == 1)
             unknown = unknown or item.name not in _KNOWN
+            divisors = divisors or item.name in ("gcd", "lcm")
             stack.extend(item.args)
         elif isinstance(item, Big):
             bound.add(item.var)
@@ -72,8 +77,9 @@ def traits(node: Node) -> Traits:
             unknown = True
             stack.extend(children(item))
         else:
+            degrees = degrees or isinstance(item, Degree)
             stack.extend(children(item))
-    return Traits(frozenset(symbols - bound), imaginary, bare_log, unknown, plus_minus)
+    return Traits(frozenset(symbols - bound), imaginary, bare_log, unknown, plus_minus, degrees, divisors)
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -23,7 +23,9 @@ def open_policy(recipe: Recipe, machine: Machine) -> Policy:
     if config.backend == "local":
         from treeforge.policy.local import LocalPolicy
 
-        return LocalPolicy(config.model, recipe.steps, recipe.sampling, slots=machine.concurrency, threads=machine.threads)
+        return LocalPolicy(
+            config.model, recipe.steps, recipe.sampling, slots=machine.concurrency, threads=machine.threads
+        )
     from treeforge.policy.server import ServerPolicy
 
     if not machine.servers:

@@ -89,8 +89,9 @@ class Probe:
         self._sampling = SamplingConfig(temperature=temperature)
 
     async def abilities(self) -> Abilities:
-        """Two requests with one seed, the second with a stop string that the first one's text holds.
+        """Three requests with one seed, the last with a stop string that the text before holds.
 
+        The first is to be accepted, and warms the prefix cache: the last bits of a cold prompt's logits are others.
         Raises `ConfigError` (refused prompt or sampling) or what `JsonClient.post` raises.
         """
         options, reply = await self._accepted()
@@ -99,7 +100,7 @@ class Probe:
         started = self._wire.started(_PREFIX)
         echoes = bool(started) and all(choice.text.startswith(started) for choice in self._choices(reply, ""))
         started = started if echoes else ""
-        first = self._choices(reply, started)
+        first = self._choices(await self._post(options), started)
         text = first[0].text
         mark = next((char for char in text[1:] if char.isalnum() and char != text[0]), "")
         second = self._choices(await self._post(options, [mark] if mark else []), started)

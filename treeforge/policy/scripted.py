@@ -1,10 +1,10 @@
 """`ScriptedPolicy`: a synthetic world in place of a language model, in which every prefix has a known true value.
 
 The world is a chain of `depth` steps with two hidden states, on track and off track. A step from on track goes wrong
-with the problem's error rate; a step from off track recovers with `recovery_rate`. The last step gives the answer, which
-is right exactly when the chain is on track. Each step is written in one of `branching` ways, so that siblings can be
-identical. The text shows the state (the number a step arrives at is the chain's own number or not), therefore the true
-value of a prefix is a function of the prefix: see `ScriptedPolicy.true_value`.
+with the problem's error rate; a step from off track recovers with `recovery_rate`. The last step gives the answer,
+which is right exactly when the chain is on track. Each step is written in one of `branching` ways, so that siblings can
+be identical. The text shows the state (the number a step arrives at is the chain's own number or not), therefore the
+true value of a prefix is a function of the prefix: see `ScriptedPolicy.true_value`.
 
 It answers a seed always alike, whatever the order of requests, and can be made slow or unreliable. It is the public
 fake to test pipelines with.
@@ -23,8 +23,8 @@ import msgspec
 from treeforge.config import StepsConfig
 from treeforge.errors import ConfigError, RequestFailedError
 from treeforge.hashing import derive_seed, digest, encode_text
-from treeforge.sample import Request, Sample
 from treeforge.problem import Problem
+from treeforge.sample import Request, Sample
 
 SCRIPTED_STEPS = StepsConfig(preset="scripted", delimiter="\n", answer_markers=("The answer is",))
 """The step format that the scripted world writes."""
@@ -91,7 +91,8 @@ class ScriptedPolicy:
         rates = [_level_rate(world, level) for level in range(_LEVELS)]
         self._values = [_true_values(world, rate) for rate in rates]
         self._tables = [
-            [[_table(world, rate, depth, state) for state in (False, True)] for depth in range(1, world.depth)] for rate in rates
+            [[_table(world, rate, depth, state) for state in (False, True)] for depth in range(1, world.depth)]
+            for rate in rates
         ]
         self._rates = rates
 
@@ -212,10 +213,12 @@ def _true_values(world: World, rate: float) -> list[tuple[float, float]]:
     values = [(0.0, 1.0)]
     for _ in range(world.depth):
         off, on = values[-1]
-        values.append((
-            world.recovery_rate * on + (1.0 - world.recovery_rate) * off,
-            (1.0 - rate) * on + rate * off,
-        ))
+        values.append(
+            (
+                world.recovery_rate * on + (1.0 - world.recovery_rate) * off,
+                (1.0 - rate) * on + rate * off,
+            )
+        )
     return values[::-1]
 
 

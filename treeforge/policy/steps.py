@@ -9,8 +9,10 @@ from treeforge.sample import Sample
 from treeforge.tree import Finish
 
 _REPLACEMENT = "\ufffd"
-_FINISHES = {"delimiter": Finish.OPEN, "stop": Finish.STOP, "length": Finish.TRUNCATED}
-_SURROGATES = {code: _REPLACEMENT for code in range(0xD800, 0xE000)} | {0: _REPLACEMENT}
+# Plain integers: looking up an enum's member costs more than splitting a step does.
+_OPEN, _STOP, _ANSWERED, _TRUNCATED, _ERROR = map(int, Finish)
+_FINISHES = {"delimiter": _OPEN, "stop": _STOP, "length": _TRUNCATED}
+_SURROGATES = dict.fromkeys(range(55296, 57344), _REPLACEMENT) | {0: _REPLACEMENT}
 
 
 def clean_text(text: str) -> str:
@@ -28,32 +30,34 @@ def split_steps(text: str, delimiter: str) -> list[str]:
     if delimiter not in text:
         return [text] if text else []
     pieces = text.split(delimiter)
-    steps: list[str] = []
+    last = pieces.pop()
+    steps = [piece + delimiter for piece in pieces]
+    if last:
+        steps.append(last)
+    if all(map(str.strip, steps)):
+        return steps
+    joined: list[str] = []
     head = ""
-    last = len(pieces) - 1
-    for i, piece in enumerate(pieces):
-        whole = piece + delimiter if i < last else piece
-        if not piece or piece.isspace():
-            if steps:
-                steps[-1] += whole
+    for step in steps:
+        if not step.strip():
+            if joined:
+                joined[-1] += step
             else:
-                head += whole
-        elif head:
-            steps.append(head + whole)
-            head = ""
+                head += step
         else:
-            steps.append(whole)
+            joined.append(head + step)
+            head = ""
     if head:
-        steps.append(head)
-    return steps
+        joined.append(head)
+    return joined
 
 
 class Parsed(NamedTuple):
     """A completion as steps. All-blank text gives no steps."""
 
     steps: list[str]
-    finish: Finish
-    """How the last step ended; the others are OPEN."""
+    finish: int
+    """A `Finish`: how the last step ended; the others are OPEN."""
 
 
 def parse(sample: Sample, config: StepsConfig, *, max_steps: int) -> Parsed:
@@ -63,13 +67,13 @@ def parse(sample: Sample, config: StepsConfig, *, max_steps: int) -> Parsed:
     only. More than `max_steps` steps, or a step longer than `config.max_step_chars`, end it as TRUNCATED.
     """
     if sample.finish == "error":
-        return Parsed([], Finish.ERROR)
+        return Parsed([], _ERROR)
     text = sample.text
     if sample.finish == "delimiter":
         text += config.delimiter
     steps = split_steps(text, config.delimiter)
     if not steps or (len(steps) == 1 and steps[0].isspace()):
-        return Parsed([], Finish.TRUNCATED if sample.finish == "length" else Finish.STOP)
+        return Parsed([], _TRUNCATED if sample.finish == "length" else _STOP)
     finish = _FINISHES[sample.finish]
     limit = config.max_step_chars
     if len(text) > limit:
@@ -77,20 +81,19 @@ def parse(sample: Sample, config: StepsConfig, *, max_steps: int) -> Parsed:
             if len(step) > limit:
                 del steps[i + 1 :]
                 steps[i] = step[:limit]
-                text, finish = "".join(steps), Finish.TRUNCATED
+                text, finish = "".join(steps), _TRUNCATED
                 break
     marked = _first_marker(text, config.answer_markers)
     if marked >= 0:
-        end = 0
-        for i, step in enumerate(steps):
-            end += len(step)
-            if end > marked:
-                break
-        if i < max_steps:
-            cut_off = finish is Finish.TRUNCATED and i == len(steps) - 1
-            return Parsed(steps[: i + 1], Finish.TRUNCATED if cut_off else Finish.ANSWERED)
-    if len(steps) > max_steps or (len(steps) == max_steps and finish is Finish.OPEN):
-        return Parsed(steps[:max_steps], Finish.TRUNCATED)
+        kept, end = 0, 0
+        while end <= marked:
+            end += len(steps[kept])
+            kept += 1
+        if kept <= max_steps:
+            cut_off = finish == _TRUNCATED and kept == len(steps)
+            return Parsed(steps[:kept], _TRUNCATED if cut_off else _ANSWERED)
+    if len(steps) > max_steps or (len(steps) == max_steps and finish == _OPEN):
+        return Parsed(steps[:max_steps], _TRUNCATED)
     return Parsed(steps, finish)
 
 

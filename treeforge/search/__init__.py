@@ -1,0 +1,1 @@
+"""Tree growth: strategies, selection and the scheduler. Pure: policy, judge, journal and clock are arguments."""

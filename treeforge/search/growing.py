@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from treeforge.config import Recipe
 from treeforge.hashing import chain, derive_seed, digest, digest_object, encode_text, request_digest
-from treeforge.sample import Mode, Request, Sample
 from treeforge.policy.steps import parse
 from treeforge.problem import Problem
+from treeforge.sample import Mode, Request, Sample
 from treeforge.tree import Finish, Rollout, TreeBuilder
 from treeforge.verdict import NO_VERDICT, Judge, Verdict
 
@@ -108,7 +108,7 @@ class GrowingTree:
 
         Returns (judged outcomes, correct ones, new children).
         """
-        builder = self.builder
+        builder, step_format = self.builder, self.steps
         max_steps = self.max_steps - builder.depth[node]
         visits, value_sum = builder.visits, builder.value_sum
         judged = correct = 0
@@ -116,21 +116,22 @@ class GrowingTree:
         for sample in samples:
             self.samples += 1
             self.tokens += sample.tokens
-            steps, ended = parse(sample, self.steps, max_steps=max_steps)
-            finish = int(ended)
+            steps, finish = parse(sample, step_format, max_steps=max_steps)
             if finish == _ERROR:
                 self.errors.append(sample.text)
                 self.rollout_rows.append((node, [], sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
                 continue
             verdict, answer, finish = self._verdict(steps, finish)
             row = node
-            if steps and not as_rollouts:
-                row, steps, whole = self._child(node, sample, steps, finish, answer, verdict, new)
+            if as_rollouts or not steps:
+                logprob = _NAN if sample.logprob is None else sample.logprob
+                self._own_rollout(node, steps, answer, verdict, finish, sample.tokens, logprob)
             else:
-                whole = False
-            if not whole and finish != _OPEN:
-                # What follows the node, or an empty completion: an own rollout.
-                self._own_rollout(row, node, sample, steps, answer, verdict, finish)
+                tokens, logprob = _first_step_cost(sample, steps)
+                row, ends = self._child(node, steps, finish, answer, verdict, tokens, logprob, new)
+                if finish != _OPEN and not ends:
+                    rest = _NAN if sample.logprob is None else sample.logprob - logprob
+                    self._own_rollout(row, steps[1:], answer, verdict, finish, max(sample.tokens - tokens, 0), rest)
             if finish != _OPEN and verdict != _UNDECIDED:
                 judged += 1
                 right = verdict == _CORRECT
@@ -139,11 +140,12 @@ class GrowingTree:
                     visits[row] += 1
                     value_sum[row] += right
         if judged:
+            parent = builder.parent
             up = node
             while up >= 0:
                 visits[up] += judged
                 value_sum[up] += correct
-                up = builder.parent[up]
+                up = parent[up]
         return judged, correct, new
 
     def _verdict(self, steps: list[str], finish: int) -> tuple[int, str, int]:
@@ -159,45 +161,55 @@ class GrowingTree:
         return verdict, judgement.answer, finish
 
     def _child(
-        self, node: int, sample: Sample, steps: list[str], finish: int, answer: str, verdict: int, new: list[int]
-    ) -> tuple[int, list[str], bool]:
-        """Find or add the child for the first step.
-
-        Returns (row, the steps after it, whether the child itself ends the trajectory).
-        """
+        self,
+        node: int,
+        steps: list[str],
+        finish: int,
+        answer: str,
+        verdict: int,
+        tokens: int,
+        logprob: float,
+        new: list[int],
+    ) -> tuple[int, bool]:
+        """Find or add the child for the first step; (its row, whether it ends the trajectory itself)."""
         builder = self.builder
         first = steps[0]
-        ends = len(steps) == 1 and (finish == _ANSWERED or (finish != _OPEN and not first.endswith(self.steps.delimiter)))
         # A step that ended at its delimiter is open: other samples go on from it. That this one did not is a rollout.
+        ends = len(steps) == 1 and (
+            finish == _ANSWERED or (finish != _OPEN and not first.endswith(self.steps.delimiter))
+        )
         own_finish = finish if ends else _OPEN
-        row = builder.child_of.get((node, first)) if self.merge else None
-        if row is not None and builder.finish[row] != own_finish:
-            row = next((c for c in builder.children[node] or () if builder.text[c] == first and builder.finish[c] == own_finish), None)
-        if row is not None:
-            builder.multiplicity[row] += 1.0
-        else:
-            tokens, logprob = _first_step_cost(sample, steps)
-            row = builder.add(
-                node,
-                first,
-                token_count=tokens,
-                logprob=logprob,
-                finish=own_finish,
-                answer=answer if ends else "",
-                verdict=verdict if ends else NO_VERDICT,
-            )
-            new.append(row)
-        return row, steps[1:], ends
+        if self.merge:
+            row = builder.child_of.get((node, first))
+            if row is not None and builder.finish[row] != own_finish:
+                row = self._sibling(node, first, own_finish)
+            if row is not None:
+                builder.multiplicity[row] += 1.0
+                return row, ends
+        row = builder.add(
+            node,
+            first,
+            token_count=tokens,
+            logprob=logprob,
+            finish=own_finish,
+            answer=answer if ends else "",
+            verdict=verdict if ends else NO_VERDICT,
+        )
+        new.append(row)
+        return row, ends
+
+    def _sibling(self, node: int, text: str, finish: int) -> int | None:
+        """The child with this text *and* this ending, where the first one with the text ended otherwise."""
+        builder = self.builder
+        for child in builder.children[node] or ():
+            if builder.text[child] == text and builder.finish[child] == finish:
+                return child
+        return None
 
     def _own_rollout(
-        self, row: int, asked: int, sample: Sample, steps: list[str], answer: str, verdict: int, finish: int
+        self, row: int, steps: list[str], answer: str, verdict: int, finish: int, tokens: int, logprob: float
     ) -> None:
         builder = self.builder
-        tokens, logprob = sample.tokens, sample.logprob if sample.logprob is not None else _NAN
-        if row != asked:
-            # The child's share was counted with the child; the same split for every sample of it keeps sums whole.
-            first_tokens, first_logprob = _first_step_cost(sample, [builder.text[row], *steps])
-            tokens, logprob = max(tokens - first_tokens, 0), logprob - first_logprob
         self.rollout_rows.append((row, steps, answer, verdict, finish, tokens, logprob))
         builder.rollouts[row] += 1
         if verdict == _CORRECT:
@@ -216,7 +228,7 @@ class GrowingTree:
 
 
 def _first_step_cost(sample: Sample, steps: list[str]) -> tuple[int, float]:
-    """Tokens and log-probability of a sample's first step; tokens by share of characters where the policy cannot say."""
+    """Tokens and log-probability of a sample's first step; tokens by share of characters where nothing says more."""
     if len(sample.step_tokens) >= len(steps):
         tokens = sample.step_tokens[0]
     elif len(steps) == 1:

@@ -134,8 +134,8 @@ class Forest:
     async def grow(self, problems: Iterator[tuple[int, Problem]]) -> None:
         """Grow a tree for every (number, problem); `finished` is called with each as it ends.
 
-        Raises `PolicyUnavailableError` when an outage outlasts the retries and `StorageError` when nothing can be written;
-        everything answered until then is in the journal. Cancelling leaves a journal to resume from.
+        Raises `PolicyUnavailableError` when an outage outlasts the retries and `StorageError` when nothing can be
+        written; everything answered until then is in the journal. Cancelling leaves a journal to resume from.
         """
         self._started = self._clock()
         try:
@@ -199,7 +199,7 @@ class Forest:
         except StopIteration as stop:
             self._finish(tree, *stop.value)
             return
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a tree's growth raises must not take the others down
             _log.exception("tree %d (problem %s) failed", growing.number, growing.problem.problem_id)
             self._finish(tree, "failed", f"internal error: {type(error).__name__}: {error}")
             return
@@ -269,7 +269,9 @@ class Forest:
         try:
             self.journal.flush()
             frozen = growing.builder.freeze()
-            self.finished(growing.number, TreeRecord(growing.problem.problem_id, frozen, growing.rollouts(), status, reason))
+            self.finished(
+                growing.number, TreeRecord(growing.problem.problem_id, frozen, growing.rollouts(), status, reason)
+            )
         except StorageError as error:
             self._failure = error
 
@@ -317,7 +319,9 @@ class Forest:
                 error = raised
             failed = isinstance(error, RequestFailedError)
             alive = progress.requests > answered_before
-            if (isinstance(error, RequestFailedError) and not error.retryable) or (attempt >= machine.retries and failed and alive):
+            if (isinstance(error, RequestFailedError) and not error.retryable) or (
+                attempt >= machine.retries and failed and alive
+            ):
                 progress.errors += 1
                 _log.warning("tree %d: request given up: %s", request.tree, error)
                 return (Sample(str(error)[:500], "error"),) * request.n

@@ -75,8 +75,8 @@ def mcts(tree: GrowingTree, config: SearchConfig, budget: BudgetConfig) -> Strat
 def exhaustive(tree: GrowingTree, config: SearchConfig, budget: BudgetConfig) -> Strategy:
     """The HRM paper's construction (arXiv 2503.13551, Section 3): breadth first, `children` samples a node.
 
-    The nodes that make the last of `levels` levels are asked for completions to the end: each gives a node of that level
-    and, as its own rollout, what follows. A level is one wave; `simulations` does not limit it.
+    The nodes that make the last of `levels` levels are asked for completions to the end: each gives a node of that
+    level and, as its own rollout, what follows. A level is one wave; `simulations` does not limit it.
     """
     builder = tree.builder
     level = [0]

@@ -71,7 +71,9 @@ def scan_run(run: RunFolder) -> RunScan:
     merged = set(ended).difference(number for number, _, _ in spilled)
     wanted = None if len(merged) == len(run.problems) else merged
 
-    def frame(kind: Literal["nodes", "rollouts"], columns: dict[str, type[pl.DataType]], at: Literal[1, 2]) -> pl.LazyFrame:
+    def frame(
+        kind: Literal["nodes", "rollouts"], columns: dict[str, type[pl.DataType]], at: Literal[1, 2]
+    ) -> pl.LazyFrame:
         waiting = [tree[at].lazy() for tree in spilled]
         return pl.concat([_scan(run.table_files(kind), columns, wanted), *waiting])
 
@@ -86,17 +88,23 @@ def scan_labels(run: RunFolder) -> pl.LazyFrame:
 def collect(*frames: pl.LazyFrame) -> list[pl.DataFrame]:
     """The frames' rows, computed by the streaming engine. `StorageError` for a damaged file."""
     try:
-        return pl.collect_all(frames, engine="streaming")
-    except (pl.exceptions.PolarsError, OSError) as error:
+        return [frame.collect(engine="streaming") for frame in frames]
+    except (pl.exceptions.ComputeError, pl.exceptions.SchemaError, OSError) as error:
         cause = " ".join(str(error).split())[:300]
-        raise StorageError(f"a table of the run cannot be read: {cause}. Delete that file and resume the run.") from error
+        raise StorageError(
+            f"a table of the run cannot be read: {cause}. Delete that file and resume the run."
+        ) from error
 
 
 def _scan(files: Sequence[Path], columns: dict[str, type[pl.DataType]], trees: Iterable[int] | None) -> pl.LazyFrame:
     if not files:
         return pl.LazyFrame(schema=columns)
-    frame = pl.scan_parquet(list(files), glob=False).select(columns)
-    return frame if trees is None else frame.filter(pl.col("tree_id").is_in(pl.Series(sorted(trees), dtype=pl.Int32).implode()))
+    frame = pl.scan_parquet(list(files), glob=False).select(columns.keys())
+    return (
+        frame
+        if trees is None
+        else frame.filter(pl.col("tree_id").is_in(pl.Series(sorted(trees), dtype=pl.Int32).implode()))
+    )
 
 
 def _frame(table: pa.Table, columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:

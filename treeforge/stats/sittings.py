@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
 
 
 class Sittings(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over the times a run was worked on."""
+    """Sums over the times that a run was worked on."""
 
     sittings: int
     seconds: float
-    """Wall time of the search, all sittings together."""
+    """Wall time, all sittings together."""
     tokens: int
     """Sampled by the policy in them."""
+
+
+class _Line(msgspec.Struct):
+    event: str
+    seconds: float = 0.0
+    tokens: int = 0
 
 
 def read_sittings(path: Path) -> Sittings | None:
@@ -27,14 +32,14 @@ def read_sittings(path: Path) -> Sittings | None:
         lines = path.read_bytes().splitlines()
     except OSError:
         return None
-    count, seconds, tokens = 0, 0.0, 0
-    for line in lines:
+    found: list[_Line] = []
+    for text in lines:
         try:
-            event = json.loads(line)
-            if event["event"] != "sitting":
-                continue
-            lasted, sampled = float(event["seconds"]), int(event["tokens"])
-        except (ValueError, KeyError, TypeError):
+            line = msgspec.json.decode(text, type=_Line)
+        except msgspec.DecodeError:
             continue
-        count, seconds, tokens = count + 1, seconds + lasted, tokens + sampled
-    return Sittings(sittings=count, seconds=seconds, tokens=tokens) if count else None
+        if line.event == "sitting":
+            found.append(line)
+    if not found:
+        return None
+    return Sittings(sittings=len(found), seconds=sum(s.seconds for s in found), tokens=sum(s.tokens for s in found))

@@ -16,7 +16,7 @@ from typing import Any
 from treeforge.errors import DataError, MissingExtraError
 
 BATCH_ROWS = 1024
-_HUB = re.compile(r"hf:/{1,2}(?:datasets/)?([\w.-]+/[\w.-]+)(?:/([\w.-]+))?(?::([\w.-]+))?")
+_HUB = re.compile(r"hf:/{1,2}(?:datasets/)?(\w[\w.-]*/\w[\w.-]*)(?:/([\w.-]+))?(?::([\w.-]+))?")
 _LEFT_OUT = object()
 
 

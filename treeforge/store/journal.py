@@ -119,7 +119,9 @@ class Journal:
 
     def outcomes(self) -> dict[int, tuple[str, str]]:
         """(status, reason) of every tree that ended."""
-        return {tree: (status, reason) for tree, status, reason in self._select("SELECT tree, status, reason FROM outcomes")}
+        return {
+            tree: (status, reason) for tree, status, reason in self._select("SELECT tree, status, reason FROM outcomes")
+        }
 
     def forget_outcomes(self, trees: Iterator[int] | list[int]) -> None:
         """Forget how these trees ended, so that they are grown again from the journal."""
@@ -127,14 +129,17 @@ class Journal:
 
     def forget_errors(self) -> list[int]:
         """Delete the `error` samples; the trees that had some, for `resume --retry-errors`."""
-        trees = [int(row[0]) for row in self._select("SELECT DISTINCT tree FROM samples WHERE failed = 1 ORDER BY tree")]
+        trees = [
+            int(row[0]) for row in self._select("SELECT DISTINCT tree FROM samples WHERE failed = 1 ORDER BY tree")
+        ]
         self._transaction("DELETE FROM samples WHERE failed = 1", [()])
         return trees
 
     def totals(self) -> JournalTotals:
         """Sums over the whole journal."""
         row = self._select(
-            "SELECT count(*), coalesce(sum(completions), 0), coalesce(sum(tokens), 0), coalesce(sum(failed), 0) FROM samples"
+            "SELECT count(*), coalesce(sum(completions), 0), coalesce(sum(tokens), 0), coalesce(sum(failed), 0) "
+            "FROM samples"
         )[0]
         return JournalTotals(row[0], row[1], row[2], row[3], self.path.stat().st_size)
 

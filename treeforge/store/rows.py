@@ -75,7 +75,7 @@ def _jsonl_rows(path: Path) -> Generator[Row]:
         for number, line in _lines(stream, path):
             if isinstance(line, DataError):
                 yield number, line
-            elif line.strip():
+            elif line := line.strip():
                 yield number, _json_object(line)
 
 

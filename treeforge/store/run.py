@@ -54,7 +54,7 @@ PROBLEMS = pa.schema(
     ],
     metadata={TABLE_KEY: b"problems", VERSION_KEY: str(SCHEMA_VERSION)},
 )
-"""`problems.parquet`: the input as read, `meta` as JSON, with each problem's status: open, done, exhausted or failed."""
+"""`problems.parquet`: the input as read, `meta` as JSON, and each problem's status (open, done, exhausted, failed)."""
 
 OPEN = ("open", "")
 
@@ -62,7 +62,9 @@ OPEN = ("open", "")
 class RunFolder:
     """One run on disk. Writers hold its lock; readers need none."""
 
-    def __init__(self, path: Path, manifest: dict[str, Any], problems: Sequence[Problem], saved: dict[int, tuple[str, str]]) -> None:
+    def __init__(
+        self, path: Path, manifest: dict[str, Any], problems: Sequence[Problem], saved: dict[int, tuple[str, str]]
+    ) -> None:
         self.path, self.manifest = path, manifest
         self.problems: list[Problem] = list(problems)
         self._saved_status = saved
@@ -74,7 +76,9 @@ class RunFolder:
     def create(cls, path: Path, manifest: dict[str, Any], problems: Sequence[Problem]) -> RunFolder:
         """Make a new run folder, locked and with an open journal. `RunError` where there is a run already."""
         if (path / "manifest.json").exists():
-            raise RunError(f"{path} holds a run already. Go on with `treeforge resume {path}`, or choose another --out.")
+            raise RunError(
+                f"{path} holds a run already. Go on with `treeforge resume {path}`, or choose another --out."
+            )
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / "trees").mkdir(exist_ok=True)
@@ -94,11 +98,15 @@ class RunFolder:
         try:
             manifest = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise RunError(f"{path} is no run folder: it has no manifest.json. Make one with `treeforge run … --out {path}`.") from None
+            raise RunError(
+                f"{path} is no run folder: it has no manifest.json. Make one with `treeforge run … --out {path}`."
+            ) from None
         except (OSError, ValueError) as error:
             raise StorageError(f"{file} cannot be read: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA_VERSION:
-            raise RunError(f"{path} was written with schema {manifest.get('schema')!r}; this treeforge reads {SCHEMA_VERSION}")
+            raise RunError(
+                f"{path} was written with schema {manifest.get('schema')!r}; this treeforge reads {SCHEMA_VERSION}"
+            )
         table = read_table(path / "problems.parquet", PROBLEMS)
         problems, saved = [], {}
         for row in table.to_pylist():
@@ -127,7 +135,9 @@ class RunFolder:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             stream.close()
-            raise RunLockedError(f"{self.path} is in use by another treeforge process; wait for it or stop it first.") from None
+            raise RunLockedError(
+                f"{self.path} is in use by another treeforge process; wait for it or stop it first."
+            ) from None
         self._lock = stream
         try:
             commit_rows = int(self.manifest.get("machine", {}).get("commit_rows", 256))
@@ -189,7 +199,9 @@ class RunFolder:
                 new.append(problem)
             elif (old.question, old.gold_answer) != (problem.question, problem.gold_answer):
                 raise DataError(
-                    f"problem_id {problem.problem_id!r} is in the run with another text", path=problem.source or None, fix="Give it another id"
+                    f"problem_id {problem.problem_id!r} is in the run with another text",
+                    path=problem.source or None,
+                    fix="Give it another id",
                 )
         self.problems += new
         return len(new)
@@ -246,7 +258,7 @@ class RunFolder:
                 writer.write_table(table)
         temporary = spill.with_suffix(".tmp")
         try:
-            spill.parent.mkdir(exist_ok=True)
+            spill.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(sink.getvalue())
             temporary.replace(spill)
         except OSError as error:
@@ -307,9 +319,12 @@ class RunFolder:
         merged: list[tuple[pa.Table, pa.Table]] = []
         rest = wanted - spilled.keys()
         if rest:
-            tables = [read_table(self._table(kind, block), schema) for kind, schema in (("nodes", NODES), ("rollouts", ROLLOUTS))]
+            tables = [
+                read_table(self._table(kind, block), schema)
+                for kind, schema in (("nodes", NODES), ("rollouts", ROLLOUTS))
+            ]
             keep = pa.array(sorted(rest), pa.int32())
-            merged.append(tuple(t.filter(pa.compute.is_in(t["tree_id"], value_set=keep)) for t in tables))  # type: ignore[arg-type]
+            merged.append(tuple(t.filter(pa.compute.is_in(t["tree_id"], value_set=keep)) for t in tables))
         parts = [*merged, *spilled.values()]
         nodes, rollouts = (pa.concat_tables([part[i] for part in parts]) for i in (0, 1))
         if merged and spilled:
@@ -324,18 +339,24 @@ class RunFolder:
             with pa.memory_map(str(spill)) as source:
                 tables = tuple(pa.ipc.open_stream(source).read_all() for _ in range(2))
         except (OSError, pa.ArrowInvalid) as error:
-            raise StorageError(f"{spill} is damaged ({error}); delete it and run `treeforge resume {self.path}`") from error
+            raise StorageError(
+                f"{spill} is damaged ({error}); delete it and run `treeforge resume {self.path}`"
+            ) from error
         return tables[0], tables[1]
 
     def _recover(self) -> None:
-        """After a stop at any moment: forget outcomes whose trees are not on disk, finish merges that were cut short."""
+        """After a stop at any moment: forget outcomes whose trees are not on disk, finish merges cut short."""
         assert self.journal is not None
         outcomes = self.journal.outcomes()
         present: set[int] = set()
         for block in self.blocks:
             if self._table("rollouts", block).exists() and self._table("nodes", block).exists():
                 with contextlib.suppress(StorageError, DataError):
-                    present |= set(read_table(self._table("nodes", block), NODES, columns=["tree_id"])["tree_id"].unique().to_pylist())
+                    present |= set(
+                        read_table(self._table("nodes", block), NODES, columns=["tree_id"])["tree_id"]
+                        .unique()
+                        .to_pylist()
+                    )
         for number in outcomes.keys() - present:
             with contextlib.suppress(StorageError):
                 if self._spill(number).exists():

@@ -50,14 +50,16 @@ def write_view(
 
 
 def view_state(run: RunFolder, folder: str) -> dict[str, Any] | None:
-    """The view's `view.json` with `stale` added (made of other trees than have ended by now); None where there is none."""
+    """The view's `view.json` with `stale` added: whether other trees have ended by now. None where there is none."""
     try:
         about = json.loads((run.path / folder / "view.json").read_text(encoding="utf-8"))
         return {**about, "stale": about["trees"] != _trees_digest(run.statuses())}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{run.path / folder / 'view.json'} is damaged ({error}); delete the folder and make it again") from error
+        raise StorageError(
+            f"{run.path / folder / 'view.json'} is damaged ({error}); delete the folder and make it again"
+        ) from error
 
 
 def read_view(run: RunFolder, folder: str, stem: str, schema: pa.Schema, block: int) -> pa.Table:

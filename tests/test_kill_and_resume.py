@@ -1,0 +1,122 @@
+"""kill -9 the real command at seeded random moments; what is left must go on to the same bytes, paying nothing twice."""
+
+import json
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.runs import problems, table_bytes
+
+COMMAND = [sys.executable, str(Path(__file__).parent / "support" / "counting_command.py")]
+KILLS = 20
+
+pytestmark = pytest.mark.slow
+
+
+class Run:
+    """One run folder and the notes of what its policy answered, across all its processes."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.out, self.notes, self.options = folder / "run", folder / "answered", options
+        folder.mkdir()
+        self.problems = folder / "problems.jsonl"
+        rows = [{"id": p.problem_id, "question": p.question, "answer": p.gold_answer} for p in problems(30)]
+        self.problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.notes.touch()
+
+    def start(self) -> subprocess.Popen:
+        command = ["run", str(self.problems), "--out", str(self.out), "--policy", "scripted", "--quiet", *self.options]
+        return subprocess.Popen(
+            [*COMMAND, str(self.notes), *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+
+    def finish(self) -> None:
+        process = self.start()
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+
+    def answered(self) -> list[str]:
+        return self.notes.read_text().split()
+
+    def journaled(self) -> set[str]:
+        file = self.out / "journal.sqlite"
+        if not file.exists():
+            return set()
+        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as db:
+            try:
+                return {digest.hex() for (digest,) in db.execute("SELECT digest FROM samples")}
+            except sqlite3.OperationalError:
+                return set()
+
+
+OPTIONS = ("--simulations=12", "--set=block=8", "--set=search.wave=3", "--concurrency=6")
+SLOW_WORLD = ("--set=policy.scripted.latency=0.004", "--set=policy.scripted.latency_sigma=1.0")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict[str, bytes]:
+    run = Run(tmp_path_factory.mktemp("whole") / "r", *OPTIONS, *SLOW_WORLD)
+    run.finish()
+    assert len(run.answered()) == len(set(run.answered())) > 250
+    return table_bytes(run.out)
+
+
+def test_twenty_kills_while_it_grows(tmp_path, undisturbed):
+    run = Run(tmp_path / "r", *OPTIONS, *SLOW_WORLD)
+    moments = random.Random(7)
+    kills = 0
+    while kills < KILLS:
+        known, before = run.journaled(), len(run.answered())
+        process = run.start()
+        target = before + moments.randrange(0, 24)
+        while process.poll() is None and len(run.answered()) < target:
+            time.sleep(0.002)
+        time.sleep(moments.random() * 0.03)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        assert not known & set(run.answered()[before:]), "a journaled completion was asked for again"
+    assert 0 < len(set(run.answered())) < 350
+    known, before = run.journaled(), len(run.answered())
+    run.finish()
+    assert not known & set(run.answered()[before:])
+    assert table_bytes(run.out) == undisturbed
+
+
+def test_kills_while_tables_and_shards_are_written(tmp_path, undisturbed):
+    run = Run(tmp_path / "r", *OPTIONS, *SLOW_WORLD)
+    run.finish()
+    answered = run.answered()
+    moments = random.Random(11)
+    for _ in range(8):
+        for table in run.out.glob("*/*.parquet"):
+            if moments.random() < 0.5:
+                table.unlink()
+        process = run.start()
+        time.sleep(0.3 + moments.random() * 1.5)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    run.finish()
+    assert table_bytes(run.out) == undisturbed
+    assert run.answered() == answered
+
+
+@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_leave_a_resumable_run(tmp_path, undisturbed, stop, code):
+    run = Run(tmp_path / "r", *OPTIONS, *SLOW_WORLD)
+    process = run.start()
+    while len(run.answered()) < 60:
+        time.sleep(0.005)
+    process.send_signal(stop)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert "resume" in errors
+    assert "Traceback" not in errors
+    assert set(run.answered()) == run.journaled() or len(run.answered()) - len(run.journaled()) <= 6
+    run.finish()
+    assert table_bytes(run.out) == undisturbed

@@ -1,0 +1,139 @@
+"""The answer checker: extract, read, decide, remember."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from treeforge.label.check_policy import CheckPolicy, check_policy
+from treeforge.label.decide import same
+from treeforge.label.extract import extract, last_option, option_letter
+from treeforge.label.numeric import Answer
+from treeforge.label.read import Reading, read
+from treeforge.label.syntax import Seq
+from treeforge.label.tokens import LimitError
+from treeforge.problem import Problem
+from treeforge.verdict import Judgement, Verdict
+
+DEFAULT_MARKERS = ("The answer is", "\\boxed{")
+_OPTION_GOLD = re.compile(r"\$?(?:\\(?:text|textbf|mathrm)\{)?\(?([A-J])\)?\}?\$?\.?(?:[ .:]+[A-Z][\w\s]*)?$")
+
+
+def check(prediction: str, gold: str, policy: CheckPolicy | str = "default", markers: Sequence[str] = ()) -> Judgement:
+    """Whether `prediction`, a whole solution or a bare answer, gives the gold answer.
+
+    `markers` are the final-answer markers of the step format, tried after boxes. Never raises on any text.
+    """
+    policy = check_policy(policy)
+    answer = extract(prediction, markers)
+    if not answer:
+        return Judgement(Verdict.NO_ANSWER, reason="no final answer was found")
+    return _compare(answer, prediction, gold, policy)
+
+
+def check_many(
+    pairs: Iterable[tuple[str, str]], policy: CheckPolicy | str = "default", markers: Sequence[str] = ()
+) -> list[Judgement]:
+    """`check` of each (prediction, gold), in order."""
+    policy = check_policy(policy)
+    return [check(prediction, gold, policy, markers) for prediction, gold in pairs]
+
+
+def gold_problem(gold: str) -> str | None:
+    """Why a gold answer cannot be read, in one line; None where it can."""
+    reading = read(extract(gold, gold=True))
+    return None if reading.node is not None else f"gold answer {gold[:60]!r} cannot be read: {reading.reason}"
+
+
+def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy) -> Judgement:
+    """Judge an extracted answer."""
+    if option := _OPTION_GOLD.match(gold.strip()):
+        judgement = _options(answer, prediction, option.group(1))
+        if judgement is not None:
+            return judgement
+    left, right = read(answer), read(extract(gold, gold=True))
+    if left.key and left.key == right.key:
+        return Judgement(Verdict.CORRECT, answer, "string")
+    for reading, verdict in ((right, Verdict.UNDECIDED), (left, Verdict.UNPARSABLE)):
+        if reading.node is None:
+            if reading.limited:
+                return Judgement(Verdict.UNDECIDED, answer, "limit", reading.reason)
+            side = "the gold answer" if reading is right else "the answer"
+            return Judgement(verdict, answer, "none", f"{side} cannot be read: {reading.reason}")
+    result = _decide(left, right, policy)
+    verdict = Verdict.UNDECIDED if result.same is None else Verdict.CORRECT if result.same else Verdict.INCORRECT
+    return Judgement(verdict, answer, result.route, result.reason)
+
+
+def _decide(left: Reading, right: Reading, policy: CheckPolicy) -> Answer:
+    """Compare the first readings, then the second reading of an ambiguous text where the other side supports it."""
+    assert left.node is not None
+    assert right.node is not None
+    try:
+        answer = same(left.node, right.node, policy)
+        if answer.same:
+            return answer
+        if left.other is not None and left.other_is_list == isinstance(right.node, Seq):
+            second = same(left.other, right.node, policy)
+            answer = second if second.same else answer
+        if right.other is not None and right.other_is_list == isinstance(left.node, Seq):
+            second = same(left.node, right.other, policy)
+            answer = second if second.same else answer
+        return answer
+    except LimitError as error:
+        return Answer(None, "limit", str(error))
+    except RecursionError:
+        return Answer(None, "limit", "nested too deeply")
+
+
+def _options(answer: str, prediction: str, gold_letter: str) -> Judgement | None:
+    """A multiple-choice gold answer against a letter; None where the prediction gives none."""
+    stripped = answer.strip().strip("$*. ")
+    letter = option_letter(stripped)
+    if not letter:
+        bare = re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\{)?\(?([A-Ja-j])\)?\.?\}?", stripped)
+        letter = bare.group(1).upper() if bare else ""
+    if not letter and len(stripped) > 12:
+        letter = last_option(prediction)
+    if not letter:
+        return None
+    verdict = Verdict.CORRECT if letter == gold_letter else Verdict.INCORRECT
+    return Judgement(verdict, answer, "string", f"option {letter}")
+
+
+class AnswerChecker:
+    """A `Judge` of final answers. Deterministic; remembers the verdicts of answers that it has seen."""
+
+    def __init__(
+        self,
+        policy: CheckPolicy | str = "default",
+        markers: Sequence[str] = DEFAULT_MARKERS,
+        cache_size: int = 65_536,
+    ) -> None:
+        self.policy = check_policy(policy)
+        self.markers = tuple(markers)
+        self.cache_size = cache_size
+        self._cache: dict[tuple[str, str], Judgement] = {}
+        self._plain = tuple(marker for marker in self.markers if "boxed" not in marker)
+
+    def judge(self, problem: Problem, text: str) -> Judgement:
+        """Judge the last step(s) of a trajectory against the problem's gold answer."""
+        key = (self._tail(text), problem.gold_answer)
+        judgement = self._cache.get(key)
+        if judgement is None:
+            judgement = check(text, problem.gold_answer, self.policy, self.markers)
+            if len(self._cache) >= self.cache_size:
+                self._cache.clear()
+            self._cache[key] = judgement
+        return judgement
+
+    def _tail(self, text: str) -> str:
+        """The part of the text on which the verdict depends: all of it, unless one marker stands alone in it."""
+        if "boxed" in text or "fbox" in text:
+            at = text.find("\\boxed{")
+            return text if at < 0 or text.find("box", at + 7) >= 0 or text.find("box") < at else text[at:]
+        for marker in self._plain:
+            at = text.rfind(marker)
+            if at >= 0:
+                return text[at:]
+        return text

@@ -1,0 +1,205 @@
+"""Where a solution states its final answer. Linear time; the order of strategies is fixed and documented."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from treeforge.answers import after_hashes, boxed
+from treeforge.label.read import read
+from treeforge.label.syntax import Text
+from treeforge.label.vocabulary import FUNCTIONS
+
+MAX_SEARCHED = 20_000
+"""Characters from the end in which an answer is looked for."""
+MAX_BARE = 300
+"""A longer text is never itself the answer."""
+
+_NUMERAL = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,18})?")
+_END_OF_TURN = re.compile(r"<\|(?:im_start|im_end|endoftext|eot_id|end)\|>|</s>")
+_STRONG = re.compile(r"(?i)final\s+answer(?:\s+is)?\s*(?:\*\*)?\s*[:：]?\s*(?:\*\*)?")
+_MARKER = re.compile(
+    r"""(?ix)(?:\banswer(?:\s+(?:is|are|would\s+be|should\s+be|=))\s*:?|\banswer\s*(?:\*\*)?\s*[:：=]|^\s*answer\s+(?=[$\\])
+    |r[ée]ponse(?:\s+(?:finale))?(?:\s+est)?\s*[:：]?|respuesta(?:\s+(?:final|correcta))?(?:\s+es)?\s*[:：]?
+    |antwort(?:\s+(?:ist|lautet))?\s*[:：]?|resposta(?:\s+final)?(?:\s+é)?\s*[:：]?|risposta(?:\s+finale)?(?:\s+è)?\s*[:：]?
+    |ответ\s*[:：]?|答案\s*(?:是|为|為|[:：])?|答\s*[:：]|答え\s*(?:は|[:：])?|정답\s*(?:은|[:：])?|الإجابة\s*(?:هي|[:：])?|उत्तर\s*[:：]?)
+    \s*(?:\*\*)?\s*"""
+)
+_MAYBE_MARKED = re.compile(r"(?i)nswer|ponse|puesta|ntwort|posta|[^\x00-\x7f]")
+_NO_ANSWERS = frozenset(
+    ("correct", "right", "wrong", "incorrect", "unique", "as follows", "the same", "below", "above", "clear", "obvious")
+)
+_SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*<\[(\"']|\s*$)|\n|。")
+_MATHEMATICS = re.compile(
+    r"\$\$(.{1,2000}?)\$\$|\\\[(.{1,2000}?)\\\]|\\\((.{1,2000}?)\\\)|(?<!\\)\$((?:[^$\n\\]|\\.){1,400})\$", re.DOTALL
+)
+_NUMBER = re.compile(
+    r"(?<![A-Za-z0-9_\\.,])(?:(?<![\d)])[-−])?[$€£]?\s?\d+(?:,\d+)*(?:\.\d+)?(?:\s?/\s?\d+(?![\w.]*/))?(?:\s?\\?%|\s?[€$£])?(?![A-Za-z0-9_^])"
+    r"|(?<![A-Za-z0-9_\\.,])[-−]?\d+(?:,\d+)*(?:\.\d+)?(?=[A-Za-z]{1,3}\b|[^\x00-\x7f])"
+)
+_CONCLUSION = re.compile(r"(?is)^.*(?:\b(?:is|are|be|equals|est|es|ist)\b|=|为|是|:)\s*(.{1,200})$")
+_JOINING = re.compile(
+    r"""(?x)(?:\s|\\quad|\\qquad|\\[,;:\ ()\[\]]|\\text\{[^{}]*\band\b[^{}]*\}|\\text\{\s*or\s*\}|\b(?:and|or)\b|[,;.$&+]
+    |(?:\\[a-z]+|[A-Za-z])[\w{}]*\s*=)*"""
+)
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_DELIMITERS = re.compile(r"\$|\\\(|\\\[")
+_LABEL = re.compile(r"\s*[^\W\d_][^\W\d_ ]*(?: [^\W\d_]+){0,3}\s*[:：]\s*")
+_OPTION_LINE = re.compile(r"(?:^|\n)\s*\(?([A-J])[).:]?(?=[\s),.:]|[^\x00-\x7f]|$)")
+_OPTION_ANYWHERE = re.compile(r"(?<![A-Za-z'’\\])\(?([A-J])\)?(?![A-Za-z'’])")
+
+
+def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> str:
+    """The final answer of a solution, as written; '' where there is none. A bare answer is returned as it is.
+
+    `markers` are the step format's own. A gold answer may also end inside an unclosed box.
+    """
+    if len(text) > MAX_SEARCHED:
+        text = text[-MAX_SEARCHED:]
+    if "<" in text:
+        text = _END_OF_TURN.split(text, maxsplit=1)[0] if _END_OF_TURN.search(text) else text
+    text = text.strip()
+    if not text or _NUMERAL.fullmatch(text):
+        return text
+    if "boxed" in text or "fbox" in text:
+        found = _from_boxes(text, gold=gold)
+        if found is not None:
+            return found
+    for marker in markers:
+        if "boxed" not in marker and (at := text.rfind(marker)) >= 0:
+            found = _after_marker(text[at + len(marker) :])
+            if found:
+                return found
+    if "####" in text and (found := after_hashes(text)):
+        return found
+    if _MAYBE_MARKED.search(text) and ((found := _after_last(_MARKER, text)) or (found := _after_last(_STRONG, text))):
+        return found
+    if _is_bare(text):
+        return text
+    return _last_mathematics(text)
+
+
+def _from_boxes(text: str, *, gold: bool) -> str | None:
+    """The last run of boxes; a final-answer sentence after it wins. None where no box is closed."""
+    if "\\\\boxed" in text:
+        text = text.replace("\\\\boxed", "\\boxed")
+    text = text.replace("\\beginboxed", "\\boxed")
+    boxes = boxed(text)
+    if not boxes:
+        if gold and "boxed{" in text:
+            return text.rsplit("boxed{", 1)[1]
+        return None
+    start, end, content = boxes[-1]
+    tail = text[end:]
+    strong = _after_last(_STRONG, tail)
+    if strong and (strong[-1].isdigit() or not strong.isascii() or any(c in "0123456789$\\" for c in strong)):
+        return strong
+    joined = [content]
+    for before in reversed(boxes[:-1]):
+        if not _JOINING.fullmatch(text[before[1] : start]) or start - before[1] > 80:
+            break
+        joined.insert(0, before[2])
+        start = before[0]
+    if len(joined) > 1:
+        return ", ".join(joined)
+    unit = re.match(r"\s*\$?\s*(\\?%|percent\b|pct\b)", tail)
+    return f"{content} {unit.group(1)}" if unit and "%" not in content else content
+
+
+def _after_last(marker: re.Pattern[str], text: str) -> str:
+    for found in reversed(list(marker.finditer(text))):
+        answer = _after_marker(text[found.end() :])
+        if answer:
+            return answer
+    return ""
+
+
+def _after_marker(tail: str) -> str:
+    """The answer in what follows a marker: its sentence where that is an answer, else the number that it states."""
+    tail = tail.lstrip(" \t\n*:：")
+    delimited = _MATHEMATICS.match(tail)
+    if delimited is not None and "\n" in delimited.group():
+        return delimited.group()
+    sentence = _first_sentence(tail)
+    if not sentence or sentence.lower() in _NO_ANSWERS:
+        return ""
+    if _is_bare(sentence):
+        return sentence
+    conclusion = _CONCLUSION.search(sentence)
+    if conclusion is not None and _is_bare(conclusion.group(1)):
+        return conclusion.group(1).strip()
+    found = list(_MATHEMATICS.finditer(sentence)) or list(_NUMBER.finditer(sentence))
+    return found[0].group().strip() if found else sentence
+
+
+def _first_sentence(text: str) -> str:
+    """Up to the first full stop or line end that stands outside braces."""
+    for end in _SENTENCE_END.finditer(text, 0, MAX_BARE * 4):
+        sentence = text[: end.start()]
+        if sentence.count("{") <= sentence.count("}"):
+            return sentence.strip(" *")
+    return text[: MAX_BARE * 4].strip(" *")
+
+
+def _last_mathematics(text: str) -> str:
+    """The last delimited mathematics or the last plain number, whichever comes later."""
+    delimited = [m for m in _MATHEMATICS.finditer(text) if not _is_prose(m.group())]
+    last = delimited[-1] if delimited else None
+    rest = text[last.end() :] if last else text
+    numbers = list(_NUMBER.finditer(rest))
+    if numbers:
+        return numbers[-1].group().strip()
+    return last.group().strip() if last else text if len(text) <= MAX_BARE else ""
+
+
+def _is_prose(text: str) -> bool:
+    """Two words or more that are no functions: a pair of dollar signs around them was money."""
+    words = [
+        w for w in _WORD.findall(re.sub(r"\\[a-zA-Z]+|\{[^{}]*\}", " ", text)) if len(w) > 2 and w not in FUNCTIONS
+    ]
+    return len(words) > 1
+
+
+def _is_bare(text: str) -> bool:
+    """Whether a text is an answer itself: mathematics that parses, or a few words."""
+    if len(text) > MAX_BARE:
+        return False
+    plain = text.strip()
+    outside = _MATHEMATICS.sub(" ", plain)
+    if (
+        outside.strip(" .,;")
+        and outside != plain
+        and _WORD.search(re.sub(r"\\text\{[^{}]*\}|\b(?:and|or)\b", "", outside))
+    ):
+        return False
+    words = _WORD.findall(re.sub(r"\\[a-zA-Z]+", " ", plain))
+    if "\n" in plain and words and "\\begin" not in plain:
+        return False
+    digits = any(c.isdigit() for c in plain)
+    if not digits and not _DELIMITERS.search(plain):
+        return True
+    if not plain.isascii() and any(ord(c) > 0x2E7F for c in plain):
+        return len(words) == 0
+    first = re.match(r"\W*([A-Za-z]{2,})", plain)
+    if first and first.group(1) not in FUNCTIONS and len(words) >= 3 and not plain.startswith(("\\", "{", "(")):
+        return False
+    if _LABEL.match(plain) and len(words) > 0 and not plain.startswith("\\"):
+        return False
+    reading = read(plain)
+    if reading.limited:
+        return True
+    if reading.node is None:
+        return len(words) <= 2 or plain.startswith(("\\", "{", "(", "[", "$"))
+    return not isinstance(reading.node, Text) or len(words) <= 3
+
+
+def option_letter(text: str) -> str:
+    """The letter of a multiple-choice answer at the head of a line: `(C)`, `C. Cecile`, `C`; '' otherwise."""
+    found = _OPTION_LINE.findall(text)
+    return found[-1] if found else ""
+
+
+def last_option(text: str) -> str:
+    """The last letter in a text that stands alone as an option does."""
+    found = _OPTION_ANYWHERE.findall(text)
+    return found[-1] if found else ""
