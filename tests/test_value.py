@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,6 +102,19 @@ def test_interval_of_what_is_known_exactly_and_not_at_all() -> None:
         step = values.at(A)
         assert (step.value, step.rollouts, step.estimator) == (0.5, 4, estimator)
         assert 0 < step.low < 0.5 < step.high < 1
+
+
+def test_an_engine_error_counts_nowhere() -> None:
+    """Not as an outcome, not as a draw, and not through rollouts that someone hung on it."""
+    tree = hand_drawn()
+    counts = {name: getattr(tree, name).copy() for name in ("rollouts", "rollouts_undecided", "rollouts_correct")}
+    for column, count in zip(counts.values(), (5, 1, 4), strict=True):
+        column[F] = count
+    for estimator in ESTIMATORS:
+        with_error, without = estimate(replace(tree, **counts), estimator), estimate(tree, estimator)
+        assert np.isnan(with_error.value[F])
+        for name in ("value", "rollouts", "undecided", "stderr", "low", "high"):
+            np.testing.assert_array_equal(getattr(with_error, name), getattr(without, name))
 
 
 def test_wilson_matches_the_published_interval() -> None:

@@ -76,7 +76,7 @@ def outcomes(evidence: Evidence, *, truncated: Truncated, undecided: Literal["le
     `no_answer` and `unparsable` are wrong; an engine error counts nowhere. `undecided` completions are left out for a
     value, and counted as wrong or as right for the two ends of its interval.
     """
-    trajectory = (evidence.verdict != NO_VERDICT) & (evidence.finish != Finish.ERROR)
+    trajectory = evidence.verdict != NO_VERDICT
     if truncated == "skip":
         trajectory &= evidence.finish != Finish.TRUNCATED
     open_question = evidence.verdict == Verdict.UNDECIDED
@@ -85,7 +85,7 @@ def outcomes(evidence: Evidence, *, truncated: Truncated, undecided: Literal["le
     if undecided == "right":
         right = right | open_question
 
-    starts_rollouts = (evidence.verdict == NO_VERDICT) & (evidence.finish != Finish.ERROR)
+    starts_rollouts = _starts_rollouts(evidence)
     own = evidence.rollouts.astype(np.float64)
     own_correct = evidence.rollouts_correct.astype(np.float64)
     if undecided == "left out":
@@ -104,11 +104,16 @@ def outcomes(evidence: Evidence, *, truncated: Truncated, undecided: Literal["le
 
 def undecided_outcomes(evidence: Evidence, *, truncated: Truncated) -> Floats:
     """float64[n]: undecided completions at each node itself, duplicates counted."""
-    is_open = (evidence.verdict == Verdict.UNDECIDED) & (evidence.finish != Finish.ERROR)
+    ended = evidence.verdict == Verdict.UNDECIDED
     if truncated == "skip":
-        is_open &= evidence.finish != Finish.TRUNCATED
-    starts_rollouts = (evidence.verdict == NO_VERDICT) & (evidence.finish != Finish.ERROR)
-    return np.where(is_open, whole(evidence.multiplicity), np.where(starts_rollouts, evidence.rollouts_undecided, 0.0))
+        ended &= evidence.finish != Finish.TRUNCATED
+    own = np.where(_starts_rollouts(evidence), evidence.rollouts_undecided, 0)
+    return np.where(ended, whole(evidence.multiplicity), own)
+
+
+def _starts_rollouts(evidence: Evidence) -> NDArray[np.bool_]:
+    starts: NDArray[np.bool_] = (evidence.verdict == NO_VERDICT) & (evidence.finish != Finish.ERROR)
+    return starts
 
 
 def whole(multiplicity: Floats) -> Floats:
@@ -215,7 +220,7 @@ def policy_mean(outcome: Outcomes, levels: Levels, multiplicity: Floats) -> Mean
     shared = m * np.maximum(m - 1, 0.0)
     # Kish: m samples that ended alike are m leaves; samples that went on share the leaves below their common child.
     per_square = np.divide(1.0, draws**2, out=np.zeros_like(draws), where=draws > 0)
-    leaves, inner = np.where(ended, np.minimum(m, m * m), 0.0), np.where(ended, 0.0, m * m)
+    leaves, inner = np.where(ended, m, 0.0), np.where(ended, 0.0, m * m)
     variance, squares = np.zeros_like(value), np.zeros_like(value)
     for level, below, parent in levels.upwards():
         size = level.stop - level.start
@@ -237,7 +242,7 @@ def policy_mean(outcome: Outcomes, levels: Levels, multiplicity: Floats) -> Mean
 
 
 def policy_values(outcome: Outcomes, levels: Levels, multiplicity: Floats) -> tuple[Floats, Floats]:
-    """Value and weight of `policy_mean`, in row order, without its variance: a third of the work."""
+    """Value and weight of `policy_mean`, in row order, without its variance."""
     value, draws = (levels.unsort(column) for column in _policy_values(outcome, levels, multiplicity))
     return np.where(outcome.ended | (draws > 0), value, np.nan), draws
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from support.strategies import trees
@@ -35,6 +37,13 @@ def test_threshold_is_strict_and_the_rest_has_no_label() -> None:
 def test_threshold_zero_is_any_correct() -> None:
     tree = labelled([(4, 0), (4, 1)])
     assert label_nodes(tree, estimate(tree), LabelConfig(threshold=0.0)).hard[1:3].tolist() == [0, 1]
+
+
+def test_imported_values_do_not_label_errors_and_the_root() -> None:
+    tree = labelled([(1, 1)])
+    n = tree.size
+    known = replace(estimate(tree), value=np.ones(n), rollouts=np.ones(n, dtype=np.int64), estimator="imported")
+    assert label_nodes(tree, known, LabelConfig()).hard.tolist() == [NO_LABEL, 1, NO_LABEL, 1]
 
 
 def test_min_rollouts() -> None:

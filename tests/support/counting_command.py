@@ -1,6 +1,6 @@
 """The real `treeforge` command, with every answer of the scripted policy noted in a file that outlives a kill.
 
-    python counting_command.py NOTES run …
+python counting_command.py NOTES run …
 """
 
 import os

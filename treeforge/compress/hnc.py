@@ -57,7 +57,7 @@ class _Weights:
     total: Floats
     """The denominator of each node's value."""
     part: Floats
-    """Each node's part of its parent's denominator."""
+    """Each evaluated node's part of its parent's denominator."""
     own: Floats
     """Own rollouts that count."""
 
@@ -144,7 +144,7 @@ def _weigh(evidence: Evidence, levels: Levels, estimator: TreeEstimator, truncat
     decided = outcomes(evidence, truncated=truncated, undecided="left out")
     if estimator == "policy_mean":
         value, total = policy_values(decided, levels, evidence.multiplicity)
-        part = np.where(np.isnan(value), 0.0, evidence.multiplicity)
+        part = evidence.multiplicity
     else:
         share = leaf_share(decided, levels, evidence.multiplicity)
         value, total, part = share.value, share.weight, share.weight

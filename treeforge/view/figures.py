@@ -32,7 +32,7 @@ def _bound(bound: float) -> str:
 
 
 def ending_text(finish: int, verdict: int, answer: str, *, cells: int | None = _ANSWER_CELLS) -> Text:
-    """How a trajectory ended: `✓ 72`, `✗ 70`, `✗ truncated`, `? 72 undecided`, `! engine error`; empty where it goes on."""
+    """How a trajectory ended: `✓ 72`, `✗ 70`, `✗ truncated`, `? 7 undecided`, `! engine error`; empty if it goes on."""
     said = one_line(answer, cells)
     if finish == Finish.ERROR:
         return Text("! engine error" + (f": {said}" if said else ""), "magenta")

@@ -19,7 +19,9 @@ MAX_LINES = 400
 """Nodes drawn where nothing else is asked for."""
 _TEXT_CELLS = 30
 """Indentation is shortened, with `⋯`, where less than this would be left for a step's text."""
-LEGEND = "* best path   n: outcomes at or below   own: own rollouts, correct/all   ×m: m samples   +k: k nodes not shown"
+LEGEND = (
+    "* best path   n: outcomes at or below   own: own rollouts, correct/all   ×m: m samples   +k: k nodes not shown"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,7 @@ def outline(
         below = children[node] if level < deepest else []
         # Guides are kept as far as they can be drawn: a chain of 10,000 steps would else need their square.
         next_above = (above + ("  " if last else "│ "))[-2 * most_guides :] if node else ""
-        for child in reversed(below):
-            stack.append((child, next_above, child == below[-1]))
+        stack.extend((child, next_above, child == below[-1]) for child in reversed(below))
         guides = above + ("└ " if last else "├ ") if node else ""
         if level > most_guides:
             guides = "⋯ " + guides[-2 * (most_guides - 1) :] if most_guides > 1 else "⋯ "

@@ -2,7 +2,7 @@
 
     with MisbehavingServer(seed=1) as server:
         server.script("429:2", "500", "cut")     # what happens to the next three posts; then all is well
-        ... server.url ...
+        ...                                      # a policy that talks to server.url
         server.die(); server.revive()            # on the same port
 
 Unless told otherwise it answers plausible steps of arithmetic, a function of (prompt, seed, index) alone, with token
@@ -30,7 +30,6 @@ Faults, some with a value after a colon:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import random
@@ -64,7 +63,12 @@ class Behaviour:
     most: int = 1 << 30
     """`n` above this is refused, as by llama.cpp."""
     engine: str = "vllm"
-    """How it says what stopped a completion: `vllm` (stop_reason), `llama.cpp` (an empty last token), `plain` (not)."""
+    """How it says what stopped a completion: `vllm` (stop_reason), `llama.cpp` (an empty last token), `plain` (not),
+    `proxy` (a stop_reason that is always null)."""
+    echoes: bool = False
+    """A chat reply repeats the start of the assistant's message, as llama.cpp's."""
+    away: bool = False
+    """It is a gateway behind which nobody is there: 503 for everything."""
     latency: float = 0.0
     """Seconds a good reply takes."""
     mistakes: float = 0.3
@@ -111,6 +115,10 @@ class MisbehavingServer:
         self.posts: list[Post] = []
         self.asked: Counter[str] = Counter()
         """Well-answered posts by digest of their payload: above 1 where something was paid for twice."""
+        self.connections = 0
+        """Connections so far."""
+        self.busiest = 0
+        """The most posts that were in work at once."""
         self.port = 0
         self._chances = dict(schedule) if isinstance(schedule, Mapping) else {}
         self._script: deque[str | None] = deque(() if isinstance(schedule, Mapping) else schedule)
@@ -120,6 +128,7 @@ class MisbehavingServer:
         self._thread = threading.Thread(target=self._loop.run_forever, name="misbehaving-server", daemon=True)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._in_work = 0
 
     @property
     def url(self) -> str:
@@ -179,6 +188,7 @@ class MisbehavingServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
+        self.connections += 1
         try:
             while await self._exchange(reader, writer):
                 pass
@@ -194,6 +204,8 @@ class MisbehavingServer:
         method, path, _ = head[0].split(" ", 2)
         headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:] if line)}
         body = await reader.readexactly(int(headers.get("content-length", 0)))
+        if self.behaviour.away:
+            return await self._send(writer, 503, b"<html>no upstream</html>")
         if self.behaviour.api_key and headers.get("authorization") != f"Bearer {self.behaviour.api_key}":
             said = f"Incorrect API key provided: {headers.get('authorization', 'none')}"
             return await self._send(writer, 401, _error(said))
@@ -201,7 +213,12 @@ class MisbehavingServer:
             return await self._models(writer, path)
         post = Post(path, json.loads(body), self._next_fault(), headers)
         self.posts.append(post)
-        return await self._misbehave(writer, post) if post.fault else await self._answer(writer, post)
+        self._in_work += 1
+        self.busiest = max(self.busiest, self._in_work)
+        try:
+            return await self._misbehave(writer, post) if post.fault else await self._answer(writer, post)
+        finally:
+            self._in_work -= 1
 
     def _next_fault(self) -> str | None:
         if self._script:
@@ -312,11 +329,13 @@ class MisbehavingServer:
         listed = [token for token in tokens + ending if token is not None]
         choice: dict[str, Any] = {"finish_reason": reason}
         if chat:
-            choice["message"] = {"role": "assistant", "content": text}
+            last = payload["messages"][-1]
+            started = last["content"] if be.echoes and last["role"] == "assistant" else ""
+            choice["message"] = {"role": "assistant", "content": started + text}
         else:
             choice["text"] = text
-        if be.engine == "vllm":
-            choice["stop_reason"] = hit
+        if be.engine in ("vllm", "proxy"):
+            choice["stop_reason"] = hit if be.engine == "vllm" else None
         if payload.get("logprobs") and "logprobs" in be.takes:
             values = [round(-rng.expovariate(2.0), 4) for _ in listed]
             if chat or be.engine == "llama.cpp":
@@ -343,7 +362,7 @@ class MisbehavingServer:
         return f"{opening} {a} {sign} {b} = {result}\nThe answer is {result}.\n\nQuestion: "
 
 
-_EOS: dict[str, str | None] = {"vllm": "<eos>", "llama.cpp": "", "plain": None}
+_EOS: dict[str, str | None] = {"vllm": "<eos>", "llama.cpp": "", "plain": None, "proxy": None}
 
 
 def _spoil(kind: str, choice: dict[str, Any]) -> None:

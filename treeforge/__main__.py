@@ -1,0 +1,5 @@
+"""`python -m treeforge`: the command line."""
+
+from treeforge.cli import main
+
+main()
