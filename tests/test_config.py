@@ -122,3 +122,9 @@ def test_the_recipes_in_configs_resolve(file):
 
 def test_differences_are_dotted():
     assert differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}, "d": 4}) == {"a.c": (2, 3), "d": (None, 4)}
+
+
+def test_overrides_leave_the_base_as_it_was():
+    base = {"recipe": {"search": {"wave": 2}}}
+    assert load(overrides=["search.wave=8"], base=base).recipe.search.wave == 8
+    assert base == {"recipe": {"search": {"wave": 2}}}

@@ -346,10 +346,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 
 
 def _merge(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` overlaid with `extra`, section by section, as new dictionaries."""
     out = dict(base)
     for key, value in extra.items():
         old = out.get(key)
-        out[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+        out[key] = _merge(old if isinstance(old, dict) else {}, value) if isinstance(value, Mapping) else value
     return out
 
 

@@ -352,9 +352,10 @@ def _check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
 
 
 def _sync(call: Coroutine[Any, Any, T]) -> T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    running = None
+    with suppress(RuntimeError):
+        running = asyncio.get_running_loop()
+    if running is None:
         return asyncio.run(call)
     call.close()
     raise RunError(

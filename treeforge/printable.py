@@ -84,9 +84,16 @@ def stdout_console() -> Console:
 
 
 def print_lines(console: Console, lines: Iterable[Text]) -> None:
-    """Print lines as they are, not wrapped or cropped, some hundreds at a time: four times as fast as one by one."""
+    """Print lines as they are, not wrapped or cropped.
+
+    Styled ones go through rich some hundreds at a time (four times as fast as one by one), plain ones around it.
+    """
     from rich.text import Text
 
+    if console.color_system is None:
+        for line in lines:
+            console.file.write(f"{line.plain}\n")
+        return
     remaining = iter(lines)
     while some := list(islice(remaining, 256)):
         console.print(Text("\n").join(some), soft_wrap=True)

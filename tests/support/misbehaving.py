@@ -5,8 +5,8 @@
         ...                                      # a policy that talks to server.url
         server.die(); server.revive()            # on the same port
 
-Unless told otherwise it answers plausible steps of arithmetic, a function of (prompt, seed, index) alone, with token
-counts and log-probabilities. It runs in a thread of its own and can be asked from any event loop.
+Unless told otherwise it answers plausible steps of arithmetic, a function of (prompt, the request's seed, index) alone,
+with token counts and log-probabilities. It runs in a thread of its own and can be asked from any event loop.
 
 Faults, some with a value after a colon:
 
@@ -104,12 +104,20 @@ class Post:
 
 
 class MisbehavingServer:
-    """See the module's docstring. `schedule`: a sequence of faults (None: all is well) for the first posts, or a
-    mapping from fault to its chance at every post.
+    """See the module's docstring.
+
+    `schedule`: a sequence of faults (None: all is well) for the first posts, or a mapping from fault to its chance at
+    every post, drawn with `seed`. `after`: posts that are answered well before the schedule begins; the start of a
+    `ServerPolicy` takes 3. The other arguments are fields of `Behaviour`.
     """
 
     def __init__(
-        self, schedule: Iterable[str | None] | Mapping[str, float] = (), *, seed: int = 0, **behaviour: Any
+        self,
+        schedule: Iterable[str | None] | Mapping[str, float] = (),
+        *,
+        seed: int = 0,
+        after: int = 0,
+        **behaviour: Any,
     ) -> None:
         self.behaviour = Behaviour(**behaviour)
         self.posts: list[Post] = []
@@ -121,13 +129,13 @@ class MisbehavingServer:
         """The most posts that were in work at once."""
         self.port = 0
         self._chances = dict(schedule) if isinstance(schedule, Mapping) else {}
-        self._script: deque[str | None] = deque(() if isinstance(schedule, Mapping) else schedule)
+        self._script: deque[str | None] = deque([None] * after)
+        self._script.extend(() if isinstance(schedule, Mapping) else schedule)
         self._random = random.Random(seed)
-        self._seed = seed
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="misbehaving-server", daemon=True)
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._handlers: set[asyncio.Task[None]] = set()
         self._in_work = 0
 
     @property
@@ -179,23 +187,24 @@ class MisbehavingServer:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for writer in list(self._writers):
-            writer.transport.abort()
-        while self._writers:
-            await asyncio.sleep(0.001)
+        for handler in self._handlers:
+            handler.cancel()
+        await asyncio.gather(*self._handlers)
 
     # HTTP
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._handlers.add(handler)
         self.connections += 1
         try:
             while await self._exchange(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client went away, or `die` was called
         finally:
-            self._writers.discard(writer)
+            self._handlers.discard(handler)
             writer.transport.abort()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -304,7 +313,7 @@ class MisbehavingServer:
         chat = "messages" in payload
         choices, total = [], 0
         for i in range(n):
-            rng = random.Random(f"{self._seed}/{seed + i}/{post.prompt}")
+            rng = random.Random(f"{seed + i}/{post.prompt}")
             choice, count = self._choice(post, rng, chat)
             total += count
             choices.append(choice | {"index": i})
@@ -379,7 +388,7 @@ def _spoil(kind: str, choice: dict[str, Any]) -> None:
         "nul": "a\0b",
         "surrogate": "a\ud800b",
         "bad-utf8": "aBROKENb",
-        "huge": "2 + 2 = 4, " * 95_325,
+        "huge": "2 + 2 = 4, " * 100_000,
     }
     if kind in texts:
         where[key] = texts[kind]

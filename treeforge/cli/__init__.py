@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import signal
 import sys
@@ -9,6 +10,15 @@ from typing import Any
 
 _EXIT_INTERRUPTED = 130
 _EXIT_TERMINATED = 143
+
+
+class _Brief(logging.Formatter):
+    """Messages without tracebacks; those stand in the run's `logs/run.log`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        brief = copy.copy(record)
+        brief.exc_info = brief.exc_text = None
+        return super().format(brief)
 
 
 def main() -> None:
@@ -36,7 +46,7 @@ def invoke(arguments: list[str]) -> int:
     if not logger.handlers:
         console = logging.StreamHandler()
         console.setLevel(logging.WARNING)
-        console.setFormatter(logging.Formatter("treeforge: %(message)s"))
+        console.setFormatter(_Brief("treeforge: %(message)s"))
         logger.addHandler(console)
         logger.setLevel(logging.INFO)
     from treeforge.cli.app import app

@@ -16,7 +16,7 @@ def show(
     run: options.Run,
     problem: Annotated[
         str | None,
-        typer.Argument(metavar="[PROBLEM]", help="A problem's id, a start of it, or its number.", show_default=False),
+        typer.Argument(metavar="PROBLEM", help="A problem's id, a start of it, or its number.", show_default=False),
     ] = None,
     depth: Annotated[
         int | None, typer.Option("--depth", min=0, help="Draw nodes down to this depth.", show_default=False)

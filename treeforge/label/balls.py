@@ -35,7 +35,7 @@ def ball(node: Node, values: Mapping[str, tuple[int, int]], bits: int, *, log_ba
     before = flint.ctx.prec
     flint.ctx.prec = bits
     try:
-        return _Evaluation(values, log_base).value(node)
+        return _Evaluation(values, log_base, MAX_TERMS).value(node)
     finally:
         flint.ctx.prec = before
 
@@ -43,11 +43,11 @@ def ball(node: Node, values: Mapping[str, tuple[int, int]], bits: int, *, log_ba
 class _Evaluation:
     """One evaluation at one point and one precision."""
 
-    __slots__ = ("acb", "fmpq", "log_base", "values")
+    __slots__ = ("acb", "fmpq", "log_base", "terms", "values")
 
-    def __init__(self, values: Mapping[str, tuple[int, int]], log_base: int) -> None:
+    def __init__(self, values: Mapping[str, tuple[int, int]], log_base: int, terms: int) -> None:
         flint = _flint()
-        self.values, self.log_base = values, log_base
+        self.values, self.log_base, self.terms = values, log_base, terms
         self.acb, self.fmpq = flint.acb, flint.fmpq
 
     def value(self, node: Node) -> Ball:
@@ -181,18 +181,20 @@ class _Evaluation:
         if node.op != "int" and high is not None and node.var:
             first, last = low.unique_fmpz(), high.unique_fmpz()
             if first is not None and last is not None and low.is_exact() and high.is_exact():
-                if last - first >= MAX_TERMS:
+                count = max(int(last - first) + 1, 1)
+                if count > self.terms:
                     raise LimitError(f"a sum of more than {MAX_TERMS} terms")
                 result = self.acb(0 if node.op == "sum" else 1)
                 for index in range(int(first), int(last) + 1):
-                    term = _Evaluation({**self.values, node.var: (index, 1)}, self.log_base).value(node.body)
+                    term = self._at(node, (index, 1), self.terms // count)
                     result = result + term if node.op == "sum" else result * term
                 return result
-        samples = [
-            _Evaluation({**self.values, node.var: point}, self.log_base).value(node.body)
-            for point in ((1789, 997), (2311, 499))
-        ]
+        samples = [self._at(node, point, self.terms) for point in ((1789, 997), (2311, 499))]
         return self._unknown(node.op, [low, *([] if high is None else [high]), *samples])
+
+    def _at(self, node: Big, point: tuple[int, int], terms: int) -> Ball:
+        """The body of a sum or integral at one value of its variable."""
+        return _Evaluation({**self.values, node.var: point}, self.log_base, terms).value(node.body)
 
 
 def _floor(x: Ball) -> Ball:

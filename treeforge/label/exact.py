@@ -20,9 +20,10 @@ class InexactError(Exception):
     """The expression has no rational value here, or one too large to write out."""
 
 
-def rational(node: Node, values: Mapping[str, Rational]) -> Rational:
+def rational(node: Node, values: Mapping[str, Rational], terms: int = MAX_TERMS) -> Rational:
     """The exact value of `node` with variables at `values`.
 
+    `terms` is how many terms of sums and products may be written out, nested ones multiplied.
     Raises `InexactError` where there is none; a zero denominator is `ZeroDivisionError`.
     """
     kind = type(node)
@@ -36,31 +37,31 @@ def rational(node: Node, values: Mapping[str, Rational]) -> Rational:
     if isinstance(node, Mul):
         p, q = 1, 1
         for factor in node.factors:
-            a, b = rational(factor, values)
+            a, b = rational(factor, values, terms)
             p, q = p * a, q * b
         return _bounded(p, q)
     if isinstance(node, Add):
         p, q = 0, 1
         for term in node.terms:
-            a, b = rational(term, values)
+            a, b = rational(term, values, terms)
             p, q = (p + a, q) if b == q else (p * b + a * q, q * b)
         return _bounded(p, q)
     if isinstance(node, Neg):
-        p, q = rational(node.x, values)
+        p, q = rational(node.x, values, terms)
         return -p, q
     if isinstance(node, Div):
-        (a, b), (c, d) = rational(node.a, values), rational(node.b, values)
+        (a, b), (c, d) = rational(node.a, values, terms), rational(node.b, values, terms)
         if c == 0:
             raise ZeroDivisionError
         return _bounded(a * d, b * c) if c > 0 else _bounded(-a * d, -b * c)
     if isinstance(node, Pow):
-        return _power(rational(node.base, values), rational(node.exponent, values))
+        return _power(rational(node.base, values, terms), rational(node.exponent, values, terms))
     if isinstance(node, Call):
-        return _call(node, values)
+        return _call(node, values, terms)
     if isinstance(node, Big):
-        return _big(node, values)
+        return _big(node, values, terms)
     if isinstance(node, Percent):
-        p, q = rational(node.x, values)
+        p, q = rational(node.x, values, terms)
         return p, q * 100
     raise InexactError
 
@@ -117,11 +118,11 @@ def _integer_root(n: int, index: int) -> int:
     return root
 
 
-def _call(node: Call, values: Mapping[str, Rational]) -> Rational:
+def _call(node: Call, values: Mapping[str, Rational], terms: int) -> Rational:
     name = node.name
     if name == "root":
-        p, q = rational(node.args[0], values)
-        n, m = rational(node.args[1], values)
+        p, q = rational(node.args[0], values, terms)
+        n, m = rational(node.args[1], values, terms)
         if n % m:
             raise InexactError
         if p < 0 and n // m % 2:
@@ -130,7 +131,7 @@ def _call(node: Call, values: Mapping[str, Rational]) -> Rational:
         return _root((p, q), n // m)
     if name not in _EXACT:
         raise InexactError
-    return _EXACT[name](*(rational(arg, values) for arg in node.args))
+    return _EXACT[name](*(rational(arg, values, terms) for arg in node.args))
 
 
 def _integer(value: Rational) -> int:
@@ -195,14 +196,15 @@ _EXACT: dict[str, Callable[..., Rational]] = {
 }
 
 
-def _big(node: Big, values: Mapping[str, Rational]) -> Rational:
+def _big(node: Big, values: Mapping[str, Rational], terms: int) -> Rational:
     if node.op == "int" or node.low is None or node.high is None or not node.var:
         raise InexactError
-    low, high = _integer(rational(node.low, values)), _integer(rational(node.high, values))
-    if high - low >= MAX_TERMS:
+    low, high = _integer(rational(node.low, values, terms)), _integer(rational(node.high, values, terms))
+    count = max(high - low + 1, 1)
+    if count > terms:
         raise InexactError
     p, q = (0, 1) if node.op == "sum" else (1, 1)
     for index in range(low, high + 1):
-        a, b = rational(node.body, {**values, node.var: (index, 1)})
+        a, b = rational(node.body, {**values, node.var: (index, 1)}, terms // count)
         p, q = _bounded(p * b + a * q, q * b) if node.op == "sum" else _bounded(p * a, q * b)
     return p, q

@@ -26,20 +26,32 @@ _MARKER = re.compile(
     \s*(?:\*\*)?\s*"""
 )
 _MAYBE_MARKED = re.compile(r"(?i)nswer|ponse|puesta|ntwort|posta|[^\x00-\x7f]")
+_MACRO = re.compile(r"\\[a-zA-Z]+")
+_JOINED = re.compile(r"\s*(?:,|,?\s*(?:and|or))\s*")
+_FIRST_WORD = re.compile(r"[^\w\\]*([A-Za-z]{2,})")
+_LITTLE_WORDS = frozenset(
+    ("it", "we", "so", "he", "she", "my", "is", "the", "as", "if", "in", "to", "for", "now", "by", "her")
+)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|be|gets?|got|has|have|had|gives?|equals?|est|es|ist|so|thus|because|since|then|becomes?)\b"
+)
+_EQUALS = re.compile("=")
 _NO_ANSWERS = frozenset(
     ("correct", "right", "wrong", "incorrect", "unique", "as follows", "the same", "below", "above", "clear", "obvious")
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*<\[(\"']|\s*$)|\n|。")
-_MATHEMATICS = re.compile(
-    r"\$\$(.{1,2000}?)\$\$|\\\[(.{1,2000}?)\\\]|\\\((.{1,2000}?)\\\)|(?<!\\)\$((?:[^$\n\\]|\\.){1,400})\$", re.DOTALL
-)
+_OPENING = re.compile(r"\$\$|\\\[|\\\(|(?<!\\)\$")
+_CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
+_NUMERAL_RUN = r"\d+(?:,\d+)*(?:\.\d+)?"
 _NUMBER = re.compile(
-    r"(?<![A-Za-z0-9_\\.,])(?:(?<![\d)])[-−])?[$€£]?\s?\d+(?:,\d+)*(?:\.\d+)?(?:\s?/\s?\d+(?![\w.]*/))?(?:\s?\\?%|\s?[€$£])?(?![A-Za-z0-9_^])"
-    r"|(?<![A-Za-z0-9_\\.,])[-−]?\d+(?:,\d+)*(?:\.\d+)?(?=[A-Za-z]{1,3}\b|[^\x00-\x7f])"
+    rf"(?<![A-Za-z0-9_\\.,^*/+{{(])(?<![-+*/^(]\s)(?:(?<![\d)])[-−])?[$€£]?\s?{_NUMERAL_RUN}"
+    rf"(?:\s?[-+*/]\s?{_NUMERAL_RUN}(?![\w.]*[*/^]))*(?:\s?\\?%|\s?[€$£])?"
+    r"(?:(?![A-Za-z0-9_^+*/(\\])|(?<=\d)(?=(?:cm|km|mm|kg|mg|ml|ft|hrs?|min|mph|am|pm)\b))"
 )
 _CONCLUSION = re.compile(r"(?is)^.*(?:\b(?:is|are|be|equals|est|es|ist)\b|=|为|是|:)\s*(.{1,200})$")
 _JOINING = re.compile(
-    r"""(?x)(?:\s|\\quad|\\qquad|\\[,;:\ ()\[\]]|\\text\{[^{}]*\band\b[^{}]*\}|\\text\{\s*or\s*\}|\b(?:and|or)\b|[,;.$&+]
+    r"""(?x)(?:\s|\\quad|\\qquad|\\[,;:\ ()\[\]]
+    |\\text\{[^{}]*\band\b[^{}]*\}|\\text\{\s*or\s*\}|\b(?:and|or)\b|[,;.$&+]
     |(?:\\[a-z]+|[A-Za-z])[\w{}]*\s*=)*"""
 )
 _WORD = re.compile(r"[^\W\d_]{2,}")
@@ -106,6 +118,25 @@ def _from_boxes(text: str, *, gold: bool) -> str | None:
     return f"{content} {unit.group(1)}" if unit and "%" not in content else content
 
 
+def _delimited(text: str) -> list[tuple[int, int]]:
+    """(start, end) of every `$…$`, `$$…$$`, `\\(…\\)` and `\\[…\\]`, delimiters included."""
+    found: list[tuple[int, int]] = []
+    unclosed: set[str] = set()
+    position = 0
+    while opening := _OPENING.search(text, position):
+        mark = opening.group()
+        position = opening.end()
+        end = -1 if mark in unclosed else text.find(_CLOSING[mark], position)
+        while mark == "$" and end > 0 and text[end - 1] == "\\":
+            end = text.find("$", end + 1)
+        if end < 0:
+            unclosed.add(mark)
+        elif end > position:
+            position = end + len(mark)
+            found.append((opening.start(), position))
+    return found
+
+
 def _after_last(marker: re.Pattern[str], text: str) -> str:
     for found in reversed(list(marker.finditer(text))):
         answer = _after_marker(text[found.end() :])
@@ -117,19 +148,26 @@ def _after_last(marker: re.Pattern[str], text: str) -> str:
 def _after_marker(tail: str) -> str:
     """The answer in what follows a marker: its sentence where that is an answer, else the number that it states."""
     tail = tail.lstrip(" \t\n*:：")
-    delimited = _MATHEMATICS.match(tail)
-    if delimited is not None and "\n" in delimited.group():
-        return delimited.group()
+    delimited = _delimited(tail[: MAX_BARE * 4])
+    if delimited and delimited[0][0] == 0 and "\n" in tail[: delimited[0][1]]:
+        return tail[: delimited[0][1]]
     sentence = _first_sentence(tail)
     if not sentence or sentence.lower() in _NO_ANSWERS:
         return ""
     if _is_bare(sentence):
         return sentence
+    spans = _delimited(sentence)
+    if spans and spans[0][0] == 0:
+        return sentence[: spans[0][1]]
+    if (number := _NUMBER.match(sentence)) is not None:
+        return number.group().strip()
     conclusion = _CONCLUSION.search(sentence)
     if conclusion is not None and _is_bare(conclusion.group(1)):
         return conclusion.group(1).strip()
-    found = list(_MATHEMATICS.finditer(sentence)) or list(_NUMBER.finditer(sentence))
-    return found[0].group().strip() if found else sentence
+    if spans:
+        return sentence[slice(*spans[0])]
+    number = _NUMBER.search(sentence)
+    return number.group().strip() if number else sentence
 
 
 def _first_sentence(text: str) -> str:
@@ -143,13 +181,18 @@ def _first_sentence(text: str) -> str:
 
 def _last_mathematics(text: str) -> str:
     """The last delimited mathematics or the last plain number, whichever comes later."""
-    delimited = [m for m in _MATHEMATICS.finditer(text) if not _is_prose(m.group())]
-    last = delimited[-1] if delimited else None
-    rest = text[last.end() :] if last else text
-    numbers = list(_NUMBER.finditer(rest))
+    if not _WORD.search(text):
+        return text
+    spans = [span for span in _delimited(text) if not _is_prose(text[slice(*span)])]
+    numbers = _NUMBER.findall(text, spans[-1][1] if spans else 0)
     if numbers:
-        return numbers[-1].group().strip()
-    return last.group().strip() if last else text if len(text) <= MAX_BARE else ""
+        return str(numbers[-1]).strip()
+    if not spans:
+        return text if len(text) <= MAX_BARE else ""
+    start, end = spans.pop()
+    while spans and _JOINED.fullmatch(text, spans[-1][1], start):
+        start = spans.pop()[0]
+    return text[start:end]
 
 
 def _is_prose(text: str) -> bool:
@@ -165,25 +208,21 @@ def _is_bare(text: str) -> bool:
     if len(text) > MAX_BARE:
         return False
     plain = text.strip()
-    outside = _MATHEMATICS.sub(" ", plain)
+    outside = _outside(plain)
     if (
         outside.strip(" .,;")
         and outside != plain
         and _WORD.search(re.sub(r"\\text\{[^{}]*\}|\b(?:and|or)\b", "", outside))
     ):
         return False
-    words = _WORD.findall(re.sub(r"\\[a-zA-Z]+", " ", plain))
+    words = _WORD.findall(_MACRO.sub(" ", plain))
     if "\n" in plain and words and "\\begin" not in plain:
         return False
-    digits = any(c.isdigit() for c in plain)
-    if not digits and not _DELIMITERS.search(plain):
+    if not any(c.isdigit() for c in plain) and not _DELIMITERS.search(plain):
         return True
     if not plain.isascii() and any(ord(c) > 0x2E7F for c in plain):
         return len(words) == 0
-    first = re.match(r"\W*([A-Za-z]{2,})", plain)
-    if first and first.group(1) not in FUNCTIONS and len(words) >= 3 and not plain.startswith(("\\", "{", "(")):
-        return False
-    if _LABEL.match(plain) and len(words) > 0 and not plain.startswith("\\"):
+    if words and _is_sentence(plain):
         return False
     reading = read(plain)
     if reading.limited:
@@ -191,6 +230,31 @@ def _is_bare(text: str) -> bool:
     if reading.node is None:
         return len(words) <= 2 or plain.startswith(("\\", "{", "(", "[", "$"))
     return not isinstance(reading.node, Text) or len(words) <= 3
+
+
+def _is_sentence(text: str) -> bool:
+    """A statement in words that holds digits: `it is 5`, `7 so y is 1`, `Total: 9`."""
+    if _LABEL.match(text) and not text.startswith("\\"):
+        return True
+    first = _FIRST_WORD.match(text)
+    opens = (
+        first is not None
+        and first.group(1) not in FUNCTIONS
+        and (len(first.group(1)) > 3 or first.group(1).lower() in _LITTLE_WORDS)
+    )
+    verb = _VERB.search(text) or (_EQUALS.search(text) if opens else None)
+    if verb is None:
+        return opens and len(_WORD.findall(text)) > 3
+    digits_after = any(c.isdigit() for c in text[verb.end() :])
+    return digits_after and (opens or any(c.isdigit() for c in text[: verb.start()]))
+
+
+def _outside(text: str) -> str:
+    """The text without its delimited mathematics."""
+    spans = _delimited(text)
+    starts = [0, *(end for _, end in spans)]
+    ends = [*(start for start, _ in spans), len(text)]
+    return " ".join(text[i:j] for i, j in zip(starts, ends, strict=True))
 
 
 def option_letter(text: str) -> str:

@@ -22,6 +22,7 @@ _WHOLE_TEXT = re.compile(r"\\(?:text|mbox|textbf|mathrm|mathbf|textrm|textit)\s*
 _FOREIGN = re.compile(r"[^\W\d_]*[^\x00-\x7f]+(?:[^\W\d_]|[^\x00-\x7f])*")
 _WRAPPED = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _NOISE = re.compile(r"\\(?:left|right|mleft|mright|!|,|;|:|displaystyle|quad|qquad|big[lr]?|Big[lr]?)(?![a-zA-Z])|[$]")
+_ABOUT = re.compile(r"(?i)^(?:about|approximately|approx\.?|roughly|around|nearly|exactly|only|just)\s+(?=[-$\\\d.])")
 _SPACE = re.compile(r"\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _WORDY = re.compile(r"[A-Za-z]{2,}")
@@ -46,7 +47,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 def clean(text: str) -> str:
     """The answer without delimiters, emphasis, a closing full stop and doubled backslashes; Unicode as LaTeX."""
-    text = ascii_math(text.strip())
+    text = _ABOUT.sub("", ascii_math(text.strip()))
     if "\\\\" in text and "\\begin" not in text:
         text = _DOUBLED.sub(lambda _: "\\", text)
     changed = True

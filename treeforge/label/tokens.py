@@ -59,7 +59,7 @@ _SCAN = re.compile(
     |(?P<open>[(\[])|(?P<close>[)\]])
     |(?P<char>[{}^_|!%',;&$"?.])
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.ASCII,
 )
 _BRACED = re.compile(r"\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}")
 _ONE = re.compile(r"\s*([A-Za-z0-9])")

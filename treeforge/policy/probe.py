@@ -6,9 +6,11 @@ fails on an option nor believes what is not so.
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,10 +20,14 @@ from treeforge.policy.http import JsonClient, ReplyError, error_message
 from treeforge.policy.replies import Choice, completion_tokens, read_choices
 from treeforge.policy.wire import Wire
 
+T = TypeVar("T")
+
 _QUESTION = "List random numbers between 1 and 1000000."
 _PREFIX = "Random numbers:"  # what follows has much entropy at once, whatever the model
 _TOKENS = 12
 _SEED = 1
+_WAITS = (0.5, 2.0)
+_LONGEST_WAIT = 10.0
 _NO_LIST = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
 
 
@@ -142,6 +148,7 @@ class Probe:
         return options, await self._post(options)
 
     async def _post(self, options: frozenset[str], stop: list[str] | None = None) -> dict[str, Any]:
+        """A reply with choices."""
         payload = self._wire.payload(
             _QUESTION,
             _PREFIX,
@@ -153,10 +160,28 @@ class Probe:
             max_tokens=_TOKENS,
             stop=stop or [],
         )
-        return await self._client.post(self._url + self._wire.path, payload)
+
+        async def post() -> dict[str, Any]:
+            reply = await self._client.post(self._url + self._wire.path, payload)
+            self._choices(reply, "")
+            return reply
+
+        return await patiently(post)
 
     def _choices(self, reply: dict[str, Any], started: str) -> list[Choice]:
         return choices_of(self._client, self._url, reply, chat=self._wire.chat, started=started)
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again where a server that is there is just busy: a start is not in the hands of who retries requests."""
+    for wait in _WAITS:
+        try:
+            return await ask()
+        except ReplyError as error:
+            if error.doubtful or not error.retryable:
+                raise
+            await asyncio.sleep(min(error.retry_after or wait, _LONGEST_WAIT))
+    return await ask()
 
 
 def choices_of(

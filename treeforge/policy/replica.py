@@ -14,7 +14,7 @@ from treeforge.errors import ConfigError
 from treeforge.hashing import derive_seed
 from treeforge.policy.base import Request, Sample
 from treeforge.policy.http import JsonClient, ReplyError, UnreachableError
-from treeforge.policy.probe import Abilities, Probe, choices_of, find_model
+from treeforge.policy.probe import Abilities, Probe, choices_of, find_model, patiently
 from treeforge.policy.replies import Stops, completion_tokens, to_samples
 from treeforge.policy.wire import Wire
 
@@ -123,7 +123,7 @@ class Replica:
 
     async def _prepare(self) -> None:
         try:
-            self.served = await find_model(self._client, self.url, self._model)
+            self.served = await patiently(lambda: find_model(self._client, self.url, self._model))
             abilities = await Probe(self._client, self.url, self.served, self._wire, self._sampling).abilities()
         except UnreachableError as error:
             self._lost(error)

@@ -17,9 +17,6 @@ from treeforge.policy.steps import clean_text
 
 logger = logging.getLogger(__name__)
 
-_START_WAITS = (0.5, 2.0)
-_LONGEST_WAIT = 10.0
-
 
 class ServerPolicy:
     """A model served over HTTP: `/v1/completions`, or `/v1/chat/completions` with the steps so far to be continued.
@@ -67,7 +64,7 @@ class ServerPolicy:
         Servers that cannot be reached are left for later where another one can. Raises `PolicyUnavailableError` (none),
         `ConfigError` (unknown model, key, refused prompt; different models).
         """
-        results = await asyncio.gather(*(_first_contact(replica) for replica in self._replicas), return_exceptions=True)
+        results = await asyncio.gather(*(replica.ready() for replica in self._replicas), return_exceptions=True)
         failures: list[RequestFailedError] = []
         for result in results:
             if isinstance(result, RequestFailedError):
@@ -121,18 +118,6 @@ class ServerPolicy:
         key = tree.to_bytes(8, "little", signed=True)
         ranked = sorted(self._replicas, key=lambda replica: digest(encode_text(replica.url), key))
         return sorted(ranked, key=lambda replica: replica.resting)
-
-
-async def _first_contact(replica: Replica) -> None:
-    """A server that is busy at the moment of the start is asked again; nobody retries a start."""
-    for wait in _START_WAITS:
-        try:
-            return await replica.ready()
-        except UnreachableError:
-            raise
-        except RequestFailedError as error:
-            await asyncio.sleep(min(error.retry_after or wait, _LONGEST_WAIT))
-    return await replica.ready()
 
 
 def _unavailable(failures: list[Any]) -> PolicyUnavailableError:

