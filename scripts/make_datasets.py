@@ -180,7 +180,7 @@ WORD_TEMPLATES = [
         "y = x + c: passengers now",
     ),
     template(
-        "A hall has {a} rows of {b} chairs. {c} chairs are empty, and one person sits on each of the other chairs. "
+        "A hall has {a} rows of {b} chairs. Of these chairs {c} are empty, and one person sits on each of the others. "
         "How many people sit in the hall?",
         "a 3-7-25, b 4-8-30, c 2-15-90",
         "x = a * b: chairs",

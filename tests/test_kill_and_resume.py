@@ -14,6 +14,7 @@ from support.runs import problems, table_bytes
 
 COMMAND = [sys.executable, str(Path(__file__).parent / "support" / "counting_command.py")]
 KILLS = 20
+PROBLEMS, SIMULATIONS = 60, 12
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +26,7 @@ class Run:
         self.out, self.notes, self.options = folder / "run", folder / "answered", options
         folder.mkdir()
         self.problems = folder / "problems.jsonl"
-        rows = [{"id": p.problem_id, "question": p.question, "answer": p.gold_answer} for p in problems(30)]
+        rows = [{"id": p.problem_id, "question": p.question, "answer": p.gold_answer} for p in problems(PROBLEMS)]
         self.problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.notes.touch()
 
@@ -54,7 +55,7 @@ class Run:
                 return set()
 
 
-OPTIONS = ("--simulations=12", "--set=block=8", "--set=search.wave=3", "--concurrency=6")
+OPTIONS = (f"--simulations={SIMULATIONS}", "--set=block=8", "--set=search.wave=3", "--concurrency=6")
 SLOW_WORLD = ("--set=policy.scripted.latency=0.004", "--set=policy.scripted.latency_sigma=1.0")
 
 
@@ -62,7 +63,7 @@ SLOW_WORLD = ("--set=policy.scripted.latency=0.004", "--set=policy.scripted.late
 def undisturbed(tmp_path_factory) -> dict[str, bytes]:
     run = Run(tmp_path_factory.mktemp("whole") / "r", *OPTIONS, *SLOW_WORLD)
     run.finish()
-    assert len(run.answered()) == len(set(run.answered())) > 250
+    assert len(run.answered()) == len(set(run.answered())) > 500
     return table_bytes(run.out)
 
 
@@ -73,15 +74,15 @@ def test_twenty_kills_while_it_grows(tmp_path, undisturbed):
     while kills < KILLS:
         known, before = run.journaled(), len(run.answered())
         process = run.start()
-        target = before + moments.randrange(0, 24)
+        target = before + moments.randrange(0, 20)
         while process.poll() is None and len(run.answered()) < target:
             time.sleep(0.002)
-        time.sleep(moments.random() * 0.03)
+        time.sleep(moments.random() * 0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
         kills += 1
         assert not known & set(run.answered()[before:]), "a journaled completion was asked for again"
-    assert 0 < len(set(run.answered())) < 350
+    assert 0 < len(run.journaled()) < PROBLEMS * SIMULATIONS, "every kill came while trees were growing"
     known, before = run.journaled(), len(run.answered())
     run.finish()
     assert not known & set(run.answered()[before:])

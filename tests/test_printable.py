@@ -15,7 +15,10 @@ ANY_TEXT = st.text(st.characters(), max_size=40)
 
 def obeyed(character):
     """A terminal (or the bidi algorithm) does something with it, or nobody can see it."""
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") and character not in "\u200c\u200d"
+    return (
+        unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+        and character not in "\u200c\u200d"
+    )
 
 
 @given(ANY_TEXT)

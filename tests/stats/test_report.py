@@ -68,7 +68,14 @@ def test_deep_trees_share_a_row(summary):
 
 def test_a_list_of_problems_has_a_line_each():
     row = ProblemRow(
-        number=7, problem_id=HOSTILE, status="failed", reason="", nodes=0, completions=0, share_correct=None, question=HOSTILE * 9
+        number=7,
+        problem_id=HOSTILE,
+        status="failed",
+        reason="",
+        nodes=0,
+        completions=0,
+        share_correct=None,
+        question=HOSTILE * 9,
     )
     other = msgspec.structs.replace(row, number=1234, problem_id="id", status="done", nodes=12, share_correct=0.5)
     heading, *lines = (line.plain for line in problem_lines([row, other], Console(width=80)))

@@ -45,7 +45,9 @@ def right_tree():
 
 def failed_record():
     record = ended(TreeBuilder().freeze(), "failed", "every request failed: HTTP 500")
-    return type(record)(record.problem_id, record.tree, (engine_error(0), engine_error(0)), record.status, record.reason)
+    return type(record)(
+        record.problem_id, record.tree, (engine_error(0), engine_error(0)), record.status, record.reason
+    )
 
 
 @pytest.fixture
@@ -127,7 +129,9 @@ def naive(run):
 @given(st.lists(trees(), min_size=1, max_size=4), st.booleans())
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_trees_are_counted_as_one_by_one(tmp_path_factory, some, open_at_the_end):
-    path = write_run(tmp_path_factory.mktemp("stats") / "run", [*some, *[None] * open_at_the_end], merge_duplicates=False)
+    path = write_run(
+        tmp_path_factory.mktemp("stats") / "run", [*some, *[None] * open_at_the_end], merge_duplicates=False
+    )
     run = RunFolder.open(path)
     summary, (there, finish, verdict) = summarise(run), naive(run)
     leaves = [depth for tree in there for depth in tree.depth[tree.is_leaf].tolist()]

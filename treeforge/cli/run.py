@@ -66,7 +66,9 @@ def run(
     )
     for row in file.skipped:
         typer.echo(f"skipped {row}", err=True)
+    # The card is published: it names the file, not where it lay.
+    source = problems if "://" in problems else Path(problems).name
     with options.progress_line(quiet) as show:
-        result = pipeline.run(file.problems, out, settings, on_progress=show, source=problems)
+        result = pipeline.run(file.problems, out, settings, on_progress=show, source=source)
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

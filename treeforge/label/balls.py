@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +24,18 @@ def _flint() -> Any:
     import flint
 
     return flint
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Arithmetic with balls inside is done with `bits` bits."""
+    context = _flint().ctx
+    before = context.prec
+    context.prec = bits
+    try:
+        yield
+    finally:
+        context.prec = before
 
 
 def ball(node: Node, values: Mapping[str, tuple[int, int]], bits: int, *, log_base: int = 0) -> Ball:

@@ -51,6 +51,8 @@ def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy) -> Ju
         judgement = _options(answer, prediction, option.group(1))
         if judgement is not None:
             return judgement
+    if prediction.strip() == gold.strip():
+        return Judgement(Verdict.CORRECT, answer, "string")
     left, right = read(answer), read(extract(gold, gold=True))
     if left.key and left.key == right.key:
         return Judgement(Verdict.CORRECT, answer, "string")

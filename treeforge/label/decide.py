@@ -12,7 +12,9 @@ from treeforge.label.sets import is_set_like, real_set, same_set
 from treeforge.label.syntax import (
     Add,
     Based,
+    Big,
     Call,
+    Const,
     Degree,
     Div,
     Matrix,
@@ -21,6 +23,8 @@ from treeforge.label.syntax import (
     Node,
     Num,
     Percent,
+    PlusMinus,
+    Pow,
     Quantity,
     Ratio,
     Relation,
@@ -36,6 +40,7 @@ from treeforge.verdict import Route
 MAX_ITEMS = 100
 """Longer unordered lists are not matched (route `limit`)."""
 
+_EXPRESSIONS = frozenset((Num, Sym, Const, Add, Neg, Mul, Div, Pow, Call, Big, PlusMinus))
 _YES, _NO = Answer(True, "exact"), Answer(False, "exact")
 _RANK: dict[Route, int] = {"none": 0, "string": 1, "exact": 2, "numeric": 3, "symbolic": 4, "limit": 5}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
@@ -47,10 +52,10 @@ def same(a: Node, b: Node, policy: CheckPolicy) -> Answer:
     """Whether prediction `a` and gold `b` are the same answer; `same` is None where that stayed open."""
     if a == b:
         return _YES
+    if type(a) in _EXPRESSIONS and type(b) in _EXPRESSIONS:
+        return _expressions(a, b, policy)
     if isinstance(a, Relation) or isinstance(b, Relation):
         return _relations(a, b, policy)
-    if traits(a).plus_minus or traits(b).plus_minus:
-        return _unordered(items_of(a), items_of(b), policy)
     if is_set_like(a) or is_set_like(b):
         answer = _real_sets(a, b)
         if answer is not None:
@@ -59,7 +64,20 @@ def same(a: Node, b: Node, policy: CheckPolicy) -> Answer:
         answer = rule(a, b, policy)
         if answer is not None:
             return answer
+    return _expressions(a, b, policy)
+
+
+def _expressions(a: Node, b: Node, policy: CheckPolicy) -> Answer:
+    """Two expressions; sums and multiples of matrices look like them, and `±` makes two of one."""
+    if type(a) is type(b) is Num:
+        return same_expression(a, b, decimal_digits=policy.decimal_digits)
     left, right = traits(a), traits(b)
+    if left.plus_minus or right.plus_minus:
+        return _unordered(items_of(a), items_of(b), policy)
+    if left.matrices or right.matrices:
+        answer = _matrices(a, b, policy)
+        if answer is not None:
+            return answer
     if left.divisors or right.divisors:
         a, b = expand_divisors(a), expand_divisors(b)
     answer = same_expression(a, b, decimal_digits=policy.decimal_digits)
@@ -284,8 +302,8 @@ def words_of(node: Node) -> str | None:
     if isinstance(node, Mul | Seq):
         parts = [words_of(x) for x in (node.factors if isinstance(node, Mul) else node.items)]
         return None if any(part is None for part in parts) else "".join(part or "" for part in parts)
-    if type(node).__name__ == "Const":
-        return node.name  # type: ignore[union-attr]
+    if isinstance(node, Const):
+        return node.name
     if isinstance(node, Quantity):
         inner = words_of(node.x)
         return None if inner is None else inner + _ALNUM.sub("", node.unit)

@@ -154,7 +154,7 @@ def _after_marker(tail: str) -> str:
     sentence = _first_sentence(tail)
     if not sentence or sentence.lower() in _NO_ANSWERS:
         return ""
-    if _is_bare(sentence):
+    if _NUMERAL.fullmatch(sentence) or _is_bare(sentence):
         return sentence
     spans = _delimited(sentence)
     if spans and spans[0][0] == 0:

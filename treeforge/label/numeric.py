@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from treeforge.label.balls import Ball, ball
+from treeforge.label.balls import Ball, ball, precision
 from treeforge.label.exact import InexactError, Rational, rational
-from treeforge.label.syntax import INFINITY, Neg, Node, Num
+from treeforge.label.syntax import INFINITY, Add, Mul, Neg, Node, Num
 from treeforge.label.tokens import LimitError
 from treeforge.label.walk import Traits, traits
 from treeforge.verdict import Route
@@ -14,13 +14,17 @@ from treeforge.verdict import Route
 BITS, MORE_BITS, CONSTANT_BITS = 128, 512, 4096
 """Precision of the first comparison, of the one that confirms an equality of functions, and one of constants."""
 
+_FLOAT_DIGITS = 15
+"""A decimal of as many digits was printed by a machine: its last ones are noise."""
+
+# All positive, of mixed signs, all negative first: three agreements then tell |x| from x.
 _POINTS: tuple[tuple[Rational, ...], ...] = (
     ((1789, 997), (2311, 1409), (3163, 1201), (1931, 1571), (2777, 1013), (3671, 1607), (2089, 1949), (4027, 1777)),
+    ((-1811, 953), (2371, 1433), (-3187, 1181), (1973, 1553), (-2801, 1031), (3691, 1601), (-2141, 1933), (4049, 1759)),
+    ((-641, 929), (-1033, 1451), (-409, 1151), (-1571, 2063), (-821, 1061), (-739, 1583), (-1483, 1913), (-877, 1733)),
     ((617, 991), (1013, 1427), (397, 1193), (1567, 2053), (811, 1009), (733, 1621), (1481, 1951), (863, 1783)),
     ((9973, 977), (12007, 1429), (7019, 1217), (15013, 1549), (8821, 1019), (6661, 1627), (13049, 1987), (5051, 1753)),
-    ((-1811, 953), (2371, 1433), (-3187, 1181), (1973, 1553), (-2801, 1031), (3691, 1601), (-2141, 1933), (4049, 1759)),
     ((2203, 941), (-1789, 1447), (3203, 1163), (-2131, 1543), (2903, 1051), (-1319, 1597), (2207, 1931), (-3019, 1741)),
-    ((-641, 929), (-1033, 1451), (-409, 1151), (-1571, 2063), (-821, 1061), (-739, 1583), (-1483, 1913), (-877, 1733)),
 )
 _INTEGERS: tuple[tuple[Rational, ...], ...] = (
     ((7, 1), (4, 1), (11, 1), (3, 1), (9, 1), (5, 1), (13, 1), (6, 1)),
@@ -47,8 +51,10 @@ def point(names: tuple[str, ...], row: tuple[Rational, ...]) -> dict[str, Ration
 
 def same_expression(a: Node, b: Node, *, decimal_digits: int) -> Answer:
     """Compare two expressions at fixed points: one proven difference decides, agreement everywhere is equality."""
-    left, right = traits(a), traits(b)
-    names = tuple(sorted(left.symbols | right.symbols))
+    names: tuple[str, ...] = ()
+    if not (type(a) is type(b) is Num):
+        left, right = traits(a), traits(b)
+        names = tuple(sorted(left.symbols | right.symbols))
     answer = _exact(a, b, names)
     if answer is None:
         answer = _intervals(a, b, names, left, right, log_base=0)
@@ -126,17 +132,15 @@ def _rounded(decimal: Node, other: Node, least_digits: int) -> Answer | None:
         decimal, sign = decimal.x, -sign
     if not isinstance(decimal, Num) or decimal.digits < least_digits:
         return None
-    if isinstance(other, Num) and (other.digits or other.q == 1) and decimal.digits < 15:
+    if isinstance(other, Num) and (other.q == 1 or (other.digits and decimal.digits < _FLOAT_DIGITS)):
         return None
+    difference = Add((Mul((other, Num(decimal.q))), Num(-sign * decimal.p)))
     try:
-        value = ball(other, {}, MORE_BITS)
+        error = ball(difference, {}, MORE_BITS)
     except (InexactError, LimitError):
         return None
-    if not value.is_finite() or not value.imag.contains(0):
-        return None
-    error = abs(value.real * decimal.q - sign * decimal.p)
-    tolerance = 0.5 if decimal.digits < 8 else 1 if decimal.digits < 15 else 10
-    if error <= tolerance:
+    units = 0.5 if decimal.digits < 8 else 1 if decimal.digits < _FLOAT_DIGITS else 10
+    if error.is_finite() and error.imag.contains(0) and abs(error) <= units:
         return Answer(True, "numeric", f"equal to the {decimal.digits} digits given")
     return None
 
@@ -146,6 +150,11 @@ def constant_ratio(a: Node, b: Node) -> Ball | None:
     names = tuple(sorted(traits(a).symbols | traits(b).symbols))
     if not names:
         return None
+    with precision(BITS):
+        return _ratio(a, b, names)
+
+
+def _ratio(a: Node, b: Node, names: tuple[str, ...]) -> Ball | None:
     ratios: list[Ball] = []
     values_of_a: list[Ball] = []
     for row in _POINTS:

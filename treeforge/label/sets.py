@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cmp_to_key
 from typing import NamedTuple
 
-from treeforge.label.balls import Ball, ball
+from treeforge.label.balls import Ball, ball, precision
 from treeforge.label.exact import InexactError
-from treeforge.label.numeric import is_constant, real_value
+from treeforge.label.numeric import CONSTANT_BITS, is_constant, real_value
 from treeforge.label.syntax import EMPTY_SET, INFINITY, Add, Call, Neg, Node, Relation, Seq, SetOp, Sym
 from treeforge.label.walk import traits
 
@@ -142,7 +142,8 @@ def _half_line(left: Node, op: str, right: Node) -> list[Piece] | None:
         names = traits(difference).symbols
         if len(names) != 1 or traits(difference).unknown:
             return None
-        solved = _linear_root(difference, next(iter(names)))
+        with precision(CONSTANT_BITS):
+            solved = _linear_root(difference, next(iter(names)))
         if solved is None:
             return None
         bound, negative = solved
@@ -165,7 +166,7 @@ def _is_name(node: Node) -> bool:
 def _linear_root(node: Node, name: str) -> tuple[Ball, bool] | None:
     """Root and sign of the slope of a linear function of one variable; None for any other function."""
     try:
-        at = [ball(node, {name: x}, 256) for x in ((0, 1), (1, 1), (1789, 997), (-411, 613))]
+        at = [ball(node, {name: x}, CONSTANT_BITS) for x in ((0, 1), (1, 1), (1789, 997), (-411, 613))]
     except InexactError:
         return None
     if not all(x.is_finite() and x.imag.contains(0) for x in at):

@@ -23,6 +23,8 @@ _define("mass", "mg milligram = 1; g gram gm = 1000; kg kilogram = 1000000")
 _define("us mass", "oz ounce = 1; lb pound = 16; ton = 32000")
 _define("volume", "ml milliliter = 1; l liter = 1000")
 _define("us volume", "cup = 1; pint = 2; quart = 4; gallon gal = 16")
+_define("morning", "am = 1")
+_define("afternoon", "pm = 1")
 _define("money", "cent = 1; dollar = 100")
 
 _WORD = re.compile(r"[a-z]+|\d+")

@@ -12,6 +12,7 @@ from treeforge.label.syntax import (
     Const,
     Degree,
     Div,
+    Matrix,
     Mul,
     Neg,
     Node,
@@ -46,13 +47,14 @@ class Traits(NamedTuple):
     """An angle in degrees stands in it."""
     divisors: bool
     """A `gcd` or `lcm` stands in it."""
+    matrices: bool
 
 
 @lru_cache(maxsize=4096)
 def traits(node: Node) -> Traits:
     """Walk the tree once."""
     symbols: set[str] = set()
-    imaginary = bare_log = unknown = plus_minus = degrees = divisors = False
+    imaginary = bare_log = unknown = plus_minus = degrees = divisors = matrices = False
     bound: set[str] = set()
     stack: list[Node] = [node]
     while stack:
@@ -78,8 +80,9 @@ def traits(node: Node) -> Traits:
             stack.extend(children(item))
         else:
             degrees = degrees or isinstance(item, Degree)
+            matrices = matrices or isinstance(item, Matrix)
             stack.extend(children(item))
-    return Traits(frozenset(symbols - bound), imaginary, bare_log, unknown, plus_minus, degrees, divisors)
+    return Traits(frozenset(symbols - bound), imaginary, bare_log, unknown, plus_minus, degrees, divisors, matrices)
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -102,4 +105,6 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.parts
     if isinstance(node, Relation):
         return node.operands
+    if isinstance(node, Matrix):
+        return tuple(cell for row in node.rows for cell in row)
     return ()

@@ -242,7 +242,7 @@ def _gold(answer: str, question: str, field: str) -> str:
     worked = field.strip().lower() == "solution"
     boxes = [content for _, _, content in boxed(answer)]
     if boxes:
-        one_by_one = _ASKS_FOR_LIST.search(question) and not any("," in box for box in boxes)
+        one_by_one = _ASKS_FOR_LIST.search(question) and all(box and "," not in box for box in boxes)
         gold = ", ".join(dict.fromkeys(boxes)) if one_by_one else boxes[-1]
     elif _BOX_START.search(answer):
         raise DataError("opens a \\boxed{ that is never closed or empty", field=field, fix="Complete the text")

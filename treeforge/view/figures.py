@@ -24,8 +24,8 @@ def value_text(value: float) -> Text:
 
 
 def interval_text(low: float, high: float) -> str:
-    """An interval in 7 cells, `.31–.85`; blank where it has no width (a trajectory's own end)."""
-    return f"{_bound(low)}–{_bound(high)}" if low < high else " " * 7
+    """An interval in 7 cells, `.31–.85`; blank where it says nothing: no width (a trajectory's own end), or [0, 1]."""
+    return f"{_bound(low)}–{_bound(high)}" if 0 < high - low < 1 else " " * 7
 
 
 def _bound(bound: float) -> str:

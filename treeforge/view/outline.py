@@ -17,7 +17,7 @@ from treeforge.view.valued import ValuedTree
 
 MAX_LINES = 400
 """Nodes drawn where nothing else is asked for."""
-_TEXT_CELLS = 30
+_TEXT_CELLS = 24
 """Indentation is shortened, with `⋯`, where less than this would be left for a step's text."""
 LEGEND = (
     "* best path · n: decided outcomes at or below · own: own rollouts, correct/all",
@@ -34,7 +34,7 @@ class _Columns:
 
     @property
     def left(self) -> int:
-        return len("* 0.00 .00–.00 ") + self.outcomes + 1 + self.own + 1
+        return len("* value interval ") + self.outcomes + 1 + self.own + 1
 
 
 def outline(
@@ -79,15 +79,18 @@ def outline(
         if level > most_guides:
             guides = "⋯ " + guides[-2 * (most_guides - 1) :] if most_guides > 1 else "⋯ "
 
-        line = Text("* " if node in on_best else "  ", "bold green")
+        line = Text("*  " if node in on_best else "   ", "bold green")
         line.append_text(value_text(float(values.value[node])))
-        line.append(f" {interval_text(float(values.low[node]), float(values.high[node]))} ", "dim")
+        line.append(f"  {interval_text(float(values.low[node]), float(values.high[node]))} ", "dim")
         line.append(f"{values.rollouts[node]:>{columns.outcomes}} {own[node]:>{columns.own}} ")
         line.append(guides, "dim")
         line.append_text(_label(tree, node, hidden[node]))
         room = max(console.width - line.cell_len, 8)
         if not full:
-            yield line.append(_step(tree, node, room), "bold" if node in on_best else "")
+            line.append(_step(tree, node, room), "bold" if node in on_best else "")
+            line.rstrip()
+            line.truncate(console.width, overflow="ellipsis")
+            yield line
             continue
         follow = " " * columns.left + (next_above + ("│ " if below else "  "))[-2 * most_guides :]
         yield from _wrapped(line, follow, _whole_step(tree, node), console)

@@ -30,10 +30,10 @@ def problem_lines(
 ) -> Iterator[Text]:
     """The problem: its number, id, status with reason, question and gold answer."""
     status, reason = outcome
-    title = Text(f"Problem {number}", "bold").append(f"  {one_line(problem.problem_id, 40)}", "bold cyan")
-    yield title.append(
-        f"  {one_line(status)}{': ' if reason else ''}{one_line(reason, 60)}", "red" if status == "failed" else "dim"
-    )
+    title = Text(f"Problem {number}", "bold").append(f"  {one_line(problem.problem_id, 40)}  ", "bold cyan")
+    told = f"{status}: {reason}" if reason else status
+    room = max(console.width - title.cell_len, 20)
+    yield title.append(one_line(told, room), "red" if status == "failed" else "dim")
     yield from _paragraph("question  ", problem.question, console, full)
     yield from _paragraph("gold      ", problem.gold_answer, console, full)
 

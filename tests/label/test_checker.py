@@ -1,0 +1,57 @@
+"""`AnswerChecker` as a judge in the engine's loop."""
+
+from __future__ import annotations
+
+import time
+
+from treeforge.label import AnswerChecker
+from treeforge.problem import make_problem
+from treeforge.verdict import Verdict
+
+PROBLEM = make_problem("How many?", "72")
+
+
+def test_it_judges_the_last_steps_of_a_trajectory() -> None:
+    checker = AnswerChecker()
+    assert checker.judge(PROBLEM, "So 70 + 2 = 72.\nThe answer is 72.").verdict is Verdict.CORRECT
+    assert checker.judge(PROBLEM, "The answer is 73.").verdict is Verdict.INCORRECT
+    assert checker.judge(PROBLEM, "Thus \\boxed{72}.").verdict is Verdict.CORRECT
+    assert checker.judge(PROBLEM, "").verdict is Verdict.NO_ANSWER
+
+
+def test_its_own_markers_are_found() -> None:
+    checker = AnswerChecker(markers=("==>",))
+    assert checker.judge(PROBLEM, "maybe 5 ==> 72").answer == "72"
+
+
+def test_a_remembered_tail_gives_what_the_whole_text_gives() -> None:
+    texts = [
+        "a \\boxed{72}.",
+        "\\boxed{70} and \\boxed{2}",
+        "\\fbox{1} \\boxed{72}",
+        "The answer is 72. No: The answer is 7.",
+        "\\boxed{72} The answer is 7.",
+        "The answer is 7. \\boxed{72}",
+        "nothing here",
+    ]
+    warm = AnswerChecker()
+    for _ in range(2):
+        for text in texts:
+            assert warm.judge(PROBLEM, text) == AnswerChecker().judge(PROBLEM, text)
+
+
+def test_the_cache_is_bounded() -> None:
+    checker = AnswerChecker(cache_size=10)
+    for i in range(100):
+        checker.judge(PROBLEM, f"The answer is {i}.")
+    assert len(checker._cache) <= 10
+
+
+def test_a_remembered_answer_costs_next_to_nothing() -> None:
+    checker = AnswerChecker()
+    text = "Tom has 3 boxes of 24 apples. 3 * 24 = 72.\nThe answer is 72."
+    checker.judge(PROBLEM, text)
+    start = time.process_time()
+    for _ in range(20_000):
+        checker.judge(PROBLEM, text)
+    assert (time.process_time() - start) / 20_000 < 20e-6
