@@ -1,6 +1,6 @@
 """The engine without a model: what treeforge itself costs. Prints one table; figures and findings: docs/performance.md.
 
-    python benchmarks/engine.py [--repeats 5] [--only speed|latency|memory|startup]
+python benchmarks/engine.py [--repeats 5] [--only speed|latency|memory|startup]
 """
 
 from __future__ import annotations
@@ -67,12 +67,20 @@ def checker() -> AnswerChecker:
     return AnswerChecker(markers=SCRIPTED_STEPS.answer_markers)
 
 
-def grow(count: int, simulations: int, policy: ScriptedPolicy, machine: Machine | None = None, *, journal: bool) -> float:
+def grow(
+    count: int, simulations: int, policy: ScriptedPolicy, machine: Machine | None = None, *, journal: bool
+) -> float:
     """Seconds to grow `count` trees."""
     with tempfile.TemporaryDirectory() as folder:
         log = Journal.open(Path(folder) / "journal.sqlite") if journal else NoJournal()
         forest = Forest(
-            recipe(simulations), machine or Machine(), policy, checker(), log, lambda number, record: None, clock=time.monotonic
+            recipe(simulations),
+            machine or Machine(),
+            policy,
+            checker(),
+            log,
+            lambda number, record: None,
+            clock=time.monotonic,
         )
         started = time.perf_counter()
         asyncio.run(forest.grow(iter(enumerate(problems(count)))))
@@ -99,7 +107,9 @@ def speed(repeats: int, table: Table) -> None:
 
 def policy_rate() -> float:
     policy, problem = ScriptedPolicy(World(**WORLD)), problems(1)[0]
-    requests = [Request(problem=problem, prefix="", n=4, mode="rollout", seed=i, digest=b"", tree=0) for i in range(3000)]
+    requests = [
+        Request(problem=problem, prefix="", n=4, mode="rollout", seed=i, digest=b"", tree=0) for i in range(3000)
+    ]
     started = time.perf_counter()
     for request in requests:
         policy.sample_now(request)
@@ -163,9 +173,13 @@ class Stuck(ScriptedPolicy):
 
 async def hold_open(trees: int) -> None:
     policy = Stuck(16, trees)
-    settings = Recipe(steps=SCRIPTED_STEPS, search=SearchConfig(children=4, wave=1), budget=BudgetConfig(simulations=64))
+    settings = Recipe(
+        steps=SCRIPTED_STEPS, search=SearchConfig(children=4, wave=1), budget=BudgetConfig(simulations=64)
+    )
     machine = Machine(concurrency=trees, open_trees=trees, request_timeout=3600)
-    forest = Forest(settings, machine, policy, checker(), NoJournal(), lambda number, record: None, clock=time.monotonic)
+    forest = Forest(
+        settings, machine, policy, checker(), NoJournal(), lambda number, record: None, clock=time.monotonic
+    )
     task = asyncio.create_task(forest.grow(iter(enumerate(problems(trees)))))
     await policy.all_wait.wait()
     with open(f"/proc/{os.getpid()}/status", encoding="ascii") as status:
@@ -176,7 +190,9 @@ async def hold_open(trees: int) -> None:
 
 
 def memory(table: Table) -> None:
-    found = subprocess.run([sys.executable, __file__, "--hold-open", "10000"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, __file__, "--hold-open", "10000"], capture_output=True, text=True, check=True
+    )
     table.add_row("10,000 open trees of 64 nodes: resident memory", f"{int(found.stdout) / 1024**2:.2f} GiB", "< 1.5")
 
 

@@ -1,4 +1,4 @@
-"""`make demo`: the main job on the embedded model, on a few problems easy enough that trees have both kinds of leaves."""
+"""`make demo`: the main job on the embedded model, on problems easy enough that trees have both kinds of leaves."""
 
 from __future__ import annotations
 

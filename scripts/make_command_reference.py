@@ -1,4 +1,4 @@
-"""Write docs/commands.md from `--help`. `python scripts/make_command_reference.py`; a test checks that it is current."""
+"""Write docs/commands.md from `--help` (`make docs`); a test checks that it is current."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ COMMANDS = ["", "run", "resume", "extend", "search", "label", "compress", "expor
 COMMANDS += ["models", "models list", "models pull", "models path"]
 HEAD = """# Commands
 
-Made from `--help` by `make docs`. Data goes to stdout, progress and messages to stderr. Exit codes: 0 done; 1 failed, or
-finished with failed problems; 2 usage, bad input, or a run folder that does not allow it; 3 no policy (resumable);
+Made from `--help` by `make docs`. Data goes to stdout, progress and messages to stderr. Exit codes: 0 done; 1 failed,
+or finished with failed problems; 2 usage, bad input, or a run folder that does not allow it; 3 no policy (resumable);
 4 storage (resumable); 130 Ctrl-C and 143 SIGTERM (both resumable).
 """
 

@@ -83,9 +83,7 @@ def test_a_bad_file_names_the_file(tmp_path):
 
 def test_overrides_beat_the_file_and_the_file_beats_the_preset(tmp_path):
     file = tmp_path / "c.toml"
-    file.write_text(
-        '[recipe.policy]\nbackend = "scripted"\n[recipe.sampling]\ntemperature = 0.5\n[recipe.steps]\nmax_step_chars = 99\n'
-    )
+    file.write_text('[recipe]\npolicy.backend = "scripted"\nsampling.temperature = 0.5\nsteps.max_step_chars = 99\n')
     config = load_config(file, ["sampling.temperature=0.25"])
     assert config.recipe.steps.preset == "scripted"
     assert (config.recipe.steps.max_step_chars, config.recipe.sampling.temperature) == (99, 0.25)

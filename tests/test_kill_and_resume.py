@@ -1,4 +1,4 @@
-"""kill -9 the real command at seeded random moments; what is left must go on to the same bytes, paying nothing twice."""
+"""kill -9 the real command at seeded random moments: the rest goes on to the same bytes and pays nothing twice."""
 
 import json
 import random

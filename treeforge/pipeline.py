@@ -359,7 +359,7 @@ def _sync(call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(call)
     call.close()
     raise RunError(
-        "an event loop is running here (a notebook?): await run_async, resume_async, extend_async or search_async instead"
+        "an event loop is running here (a notebook?): await run_async, resume_async, extend_async or search_async"
     )
 
 

@@ -127,7 +127,7 @@ def naive(run):
 
 
 @given(st.lists(trees(), min_size=1, max_size=4), st.booleans())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_trees_are_counted_as_one_by_one(tmp_path_factory, some, open_at_the_end):
     path = write_run(
         tmp_path_factory.mktemp("stats") / "run", [*some, *[None] * open_at_the_end], merge_duplicates=False

@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.folders import rollouts_of
 from support.strategies import trees
@@ -18,6 +18,7 @@ def leaf(builder, parent, verdict):
 
 
 @given(trees())
+@settings(deadline=None)
 def test_it_is_the_best_of_all_ways_to_a_correct_end(tree):
     values, rollouts = estimate(tree), rollouts_of(tree)
     best = best_path(tree, values, rollouts)

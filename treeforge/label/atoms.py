@@ -121,6 +121,13 @@ class Atoms(Cursor, ABC):
             if token.value in ("i", "I") and token.value not in self.bound:
                 return IMAGINARY
             following = self.token
+            if (
+                following.kind == "{" and self.peek().kind == "open" and token.value in _APPLIED
+            ):  # sympy's f{\\left(x\\right)}
+                self.advance()
+                node = Call(token.value, self._arguments())
+                self.expect("}")
+                return node
             if following.kind == "open" and following.value == "(" and not following.spaced:
                 if token.value in _APPLIED or self._names_a_function():
                     return Call(token.value, self._arguments())
@@ -185,6 +192,9 @@ class Atoms(Cursor, ABC):
                 if len(self.token.value.partition(".")[0]) != 3 or not value.isdigit() or len(value) % 3 > 3:
                     break
                 value += self.advance().value
+        digit = self.token
+        if digit.kind == "sym" and digit.value in "ABCDEF" and not digit.spaced and self.peek().kind == "_":
+            value += self.advance().value
         if self.token.kind == "_":
             self.advance()
             base = self.raw_argument()
@@ -212,7 +222,7 @@ class Atoms(Cursor, ABC):
         bars, self.bars = self.bars, 0
         in_set, self.in_set = self.in_set, left == "{"
         inner = self.sequence()
-        if left == "{" and (self.token.kind == "|" or self.token.value == ":"):
+        if left == "{" and (self.token.kind in ("|", "mid") or self.token.value == ":"):
             self.advance()
             self.in_set = False
             inner = self.sequence()
@@ -334,6 +344,10 @@ class Atoms(Cursor, ABC):
                 low = inner
         if name == "int":
             return self._integral(low, high)
+        if name == "lim":
+            if not isinstance(low, Relation) or not isinstance(low.operands[0], Sym):
+                raise ReadError("a limit without its variable")
+            return Big(name, low.operands[0].name, low.operands[1], None, self.term())
         self.bound.append(var)
         body = self.term()
         self.bound.pop()
@@ -344,12 +358,17 @@ class Atoms(Cursor, ABC):
         while isinstance(body, Seq) and len(body.items) == 1:
             body = body.items[0]
         terms: list[Node] = list(body.terms) if isinstance(body, Add) else [body]
-        factors = factors_of(terms[-1])
-        if len(factors) < 2 or factors[-2] != Sym("d") or not isinstance(factors[-1], Sym):
-            raise ReadError("an integral without its differential")
-        var = factors[-1].name
-        terms[-1] = product(factors[:-2]) if len(factors) > 2 else Num(1)
+        terms[-1], var = _without_differential(terms[-1])
         return Big("int", var, low, high, terms[0] if len(terms) == 1 else Add(tuple(terms)))
+
+    def modulus(self) -> Node:
+        """`\\pmod n` or `(mod n)`."""
+        if self.advance().kind == "pmod":
+            return self.argument(whole_number=True)
+        self.advance()
+        modulus = self.power()
+        self.expect("close")
+        return modulus
 
     def _environment(self) -> Node:
         """Matrices and arrays; `cases` and aligned rows are bare lists."""
@@ -375,8 +394,21 @@ class Atoms(Cursor, ABC):
         if cells:
             rows.append(tuple(cells))
         self.expect("end")
+        if environment in ("vmatrix", "Vmatrix"):
+            return Call("det", (Matrix(tuple(rows)),))
         if environment in _SYSTEMS and all(len(row) == 1 for row in rows):
             return Seq("", "", tuple(row[0] for row in rows))
         if not rows or any(len(row) != len(rows[0]) for row in rows):
             raise ReadError("rows of different lengths")
         return Matrix(tuple(rows))
+
+
+def _without_differential(node: Node) -> tuple[Node, str]:
+    """The integrand and its variable: `x dx`, `\\frac{3 dz}{z}`; the variable is '' where there is none."""
+    factors = factors_of(node)
+    if len(factors) > 1 and factors[-2] == Sym("d") and isinstance(factors[-1], Sym):
+        return product(factors[:-2]) if len(factors) > 2 else Num(1), factors[-1].name
+    if isinstance(node, Div):
+        numerator, var = _without_differential(node.a)
+        return Div(numerator, node.b), var
+    return node, ""

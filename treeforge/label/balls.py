@@ -9,8 +9,25 @@ from functools import lru_cache
 from typing import Any
 
 from treeforge.label.exact import MAX_TERMS, InexactError
-from treeforge.label.syntax import Add, Big, Call, Const, Degree, Div, Mul, Neg, Node, Num, Percent, Pow, Sym
+from treeforge.label.syntax import (
+    EULER,
+    INFINITY,
+    Add,
+    Big,
+    Call,
+    Const,
+    Degree,
+    Div,
+    Mul,
+    Neg,
+    Node,
+    Num,
+    Percent,
+    Pow,
+    Sym,
+)
 from treeforge.label.tokens import LimitError
+from treeforge.label.walk import children
 
 MAX_EXPONENT = 1e9
 """A power, exponential or factorial of a larger logarithm is not computed (route `limit`)."""
@@ -38,17 +55,28 @@ def precision(bits: int) -> Iterator[None]:
         context.prec = before
 
 
-def ball(node: Node, values: Mapping[str, tuple[int, int]], bits: int, *, log_base: int = 0) -> Ball:
+def ball(
+    node: Node,
+    values: Mapping[str, tuple[int, int]],
+    bits: int,
+    *,
+    log_base: int = 0,
+    at: Mapping[str, Ball] | None = None,
+) -> Ball:
     """The value of `node` at the rational `values`, as a complex ball computed with `bits` bits.
 
-    `log_base` is the base of a `log` without one; 0 is the natural one. Raises `InexactError` for what is no number,
+    `at` gives variables values that are real balls; `log_base` is the base of a `log` without one, 0 the natural one.
+    Raises `InexactError` for what is no number,
     `LimitError` for what is too large.
     """
     flint = _flint()
     before = flint.ctx.prec
     flint.ctx.prec = bits
     try:
-        return _Evaluation(values, log_base, MAX_TERMS).value(node)
+        evaluation = _Evaluation(values, log_base, MAX_TERMS)
+        if at:
+            evaluation.balls = {name: flint.acb(x) for name, x in at.items()}
+        return evaluation.value(node)
     finally:
         flint.ctx.prec = before
 
@@ -56,18 +84,21 @@ def ball(node: Node, values: Mapping[str, tuple[int, int]], bits: int, *, log_ba
 class _Evaluation:
     """One evaluation at one point and one precision."""
 
-    __slots__ = ("acb", "fmpq", "log_base", "terms", "values")
+    __slots__ = ("acb", "balls", "fmpq", "log_base", "terms", "values")
 
     def __init__(self, values: Mapping[str, tuple[int, int]], log_base: int, terms: int) -> None:
         flint = _flint()
         self.values, self.log_base, self.terms = values, log_base, terms
         self.acb, self.fmpq = flint.acb, flint.fmpq
+        self.balls: dict[str, Ball] = {}
 
     def value(self, node: Node) -> Ball:
         """The ball of a node."""
         if isinstance(node, Num):
             return self.acb(node.p) if node.q == 1 else self.acb(self.fmpq(node.p, node.q))
         if isinstance(node, Sym):
+            if node.name in self.balls:
+                return self.balls[node.name]
             point = self.values.get(node.name)
             if point is None:
                 raise InexactError
@@ -163,8 +194,10 @@ class _Evaluation:
             self._guard(n)
             self._guard(k)
             return (n + 1).gamma() * (k + 1).rgamma() * (n - k + 1).rgamma()
-        if name in ("gcd", "lcm"):
+        if name in ("gcd", "lcm", "det"):
             raise InexactError
+        if name == "mod" and len(args) == 2:
+            return args[0] - args[1] * _floor(_real(args[0] / args[1]))
         return self._unknown(name, args)
 
     def _root(self, x: Ball, index: Node) -> Ball:
@@ -189,6 +222,8 @@ class _Evaluation:
 
     def _big(self, node: Big) -> Ball:
         """A sum or product written out where its bounds are integers close by, else a function of bounds and body."""
+        if node.op == "lim":
+            return self._limit(node)
         low = self.value(node.low) if node.low is not None else self.acb(0)
         high = self.value(node.high) if node.high is not None and node.high != Const("inf") else None
         if node.op != "int" and high is not None and node.var:
@@ -202,12 +237,43 @@ class _Evaluation:
                     term = self._at(node, (index, 1), self.terms // count)
                     result = result + term if node.op == "sum" else result * term
                 return result
+        if node.op == "int" and node.low is not None and high is not None and analytic(node.body):
+            return self.acb.integral(lambda x, _: self._with(node.var, x).value(node.body), low, high, eval_limit=4000)
         samples = [self._at(node, point, self.terms) for point in ((1789, 997), (2311, 499))]
         return self._unknown(node.op, [low, *([] if high is None else [high]), *samples])
 
+    def _limit(self, node: Big) -> Ball:
+        """The value at the point, where the expression is defined there."""
+        if node.low is None or node.low in (INFINITY, Neg(INFINITY)):
+            raise InexactError
+        result = self._with(node.var, self.value(node.low)).value(node.body)
+        if not result.is_finite():
+            raise InexactError
+        return result
+
+    def _with(self, var: str, x: Ball) -> _Evaluation:
+        """The same evaluation with one more variable, at a ball."""
+        inner = _Evaluation(self.values, self.log_base, self.terms)
+        inner.balls = {**self.balls, var: x}
+        return inner
+
     def _at(self, node: Big, point: tuple[int, int], terms: int) -> Ball:
         """The body of a sum or integral at one value of its variable."""
-        return _Evaluation({**self.values, node.var: point}, self.log_base, terms).value(node.body)
+        inner = _Evaluation({**self.values, node.var: point}, self.log_base, terms)
+        inner.balls = {name: x for name, x in self.balls.items() if name != node.var}
+        return inner.value(node.body)
+
+
+def analytic(node: Node) -> bool:
+    """Whether an integrand has no branch cuts: sums, products, quotients, whole powers and entire functions."""
+    if isinstance(node, Pow):
+        whole = isinstance(node.exponent, Num) and node.exponent.q == 1
+        return analytic(node.base) if whole else node.base == EULER and analytic(node.exponent)
+    if isinstance(node, Call):
+        return node.name in ("sin", "cos", "exp", "sinh", "cosh") and analytic(node.args[0])
+    if isinstance(node, Add | Mul | Neg | Div):
+        return all(analytic(child) for child in children(node))
+    return isinstance(node, Num | Sym | Const)
 
 
 def _floor(x: Ball) -> Ball:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treeforge.label.syntax import Degree, Mul, Neg, Node, Num, Percent, Quantity, Seq, Sym, Text
+from treeforge.label.syntax import Based, Degree, Mul, Neg, Node, Num, Percent, Quantity, Seq, Sym, Text
 from treeforge.label.tokens import LimitError, ReadError
 
 
@@ -37,6 +37,8 @@ def negated(node: Node) -> Node:
         return Num(-node.p, node.q, node.digits)
     if isinstance(node, Quantity):
         return Quantity(negated(node.x), node.unit)
+    if isinstance(node, Based):
+        return Based(f"-{node.digits}", node.base)
     if isinstance(node, Percent | Degree):
         return type(node)(negated(node.x))
     return Neg(node)

@@ -6,37 +6,55 @@ import re
 from collections.abc import Iterable, Sequence
 
 from treeforge.label.check_policy import CheckPolicy, check_policy
-from treeforge.label.decide import same
+from treeforge.label.decide import Rules, same
 from treeforge.label.extract import extract, last_option, option_letter
 from treeforge.label.numeric import Answer
 from treeforge.label.read import Reading, read
 from treeforge.label.syntax import Seq
 from treeforge.label.tokens import LimitError
+from treeforge.label.workers import SymbolicWorker
 from treeforge.problem import Problem
 from treeforge.verdict import Judgement, Verdict
 
 DEFAULT_MARKERS = ("The answer is", "\\boxed{")
-_OPTION_GOLD = re.compile(r"\$?(?:\\(?:text|textbf|mathrm)\{)?\(?([A-J])\)?\}?\$?\.?(?:[ .:]+[A-Z][\w\s]*)?$")
+_OPTION_GOLD = re.compile(
+    r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?\$?(?:\\(?:text|textbf|mathrm)\{)?(?:\(([A-H])\)|([A-H]))(?:\}?\$?\.?|[).:]\s*.*|\)?\s+[A-Z][\w\s]*)$",
+)
 
 
-def check(prediction: str, gold: str, policy: CheckPolicy | str = "default", markers: Sequence[str] = ()) -> Judgement:
+_WORKER = SymbolicWorker()
+
+
+def check(
+    prediction: str,
+    gold: str,
+    policy: CheckPolicy | str = "default",
+    markers: Sequence[str] = (),
+    *,
+    symbolic: bool = True,
+) -> Judgement:
     """Whether `prediction`, a whole solution or a bare answer, gives the gold answer.
 
-    `markers` are the final-answer markers of the step format, tried after boxes. Never raises on any text.
+    `markers` are the final-answer markers of the step format, tried after boxes. `symbolic` asks sympy, in a worker
+    process that starts when it is first needed, what stays open otherwise. Never raises on any text.
     """
     policy = check_policy(policy)
     answer = extract(prediction, markers)
     if not answer:
         return Judgement(Verdict.NO_ANSWER, reason="no final answer was found")
-    return _compare(answer, prediction, gold, policy)
+    return _compare(answer, prediction, gold, policy, symbolic)
 
 
 def check_many(
-    pairs: Iterable[tuple[str, str]], policy: CheckPolicy | str = "default", markers: Sequence[str] = ()
+    pairs: Iterable[tuple[str, str]],
+    policy: CheckPolicy | str = "default",
+    markers: Sequence[str] = (),
+    *,
+    symbolic: bool = True,
 ) -> list[Judgement]:
     """`check` of each (prediction, gold), in order."""
     policy = check_policy(policy)
-    return [check(prediction, gold, policy, markers) for prediction, gold in pairs]
+    return [check(prediction, gold, policy, markers, symbolic=symbolic) for prediction, gold in pairs]
 
 
 def gold_problem(gold: str) -> str | None:
@@ -45,10 +63,10 @@ def gold_problem(gold: str) -> str | None:
     return None if reading.node is not None else f"gold answer {gold[:60]!r} cannot be read: {reading.reason}"
 
 
-def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy) -> Judgement:
+def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbolic: bool) -> Judgement:
     """Judge an extracted answer."""
     if option := _OPTION_GOLD.match(gold.strip()):
-        judgement = _options(answer, prediction, option.group(1))
+        judgement = _options(answer, prediction, option.group(1) or option.group(2))
         if judgement is not None:
             return judgement
     if prediction.strip() == gold.strip():
@@ -62,24 +80,25 @@ def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy) -> Ju
                 return Judgement(Verdict.UNDECIDED, answer, "limit", reading.reason)
             side = "the gold answer" if reading is right else "the answer"
             return Judgement(verdict, answer, "none", f"{side} cannot be read: {reading.reason}")
-    result = _decide(left, right, policy)
+    result = _decide(left, right, Rules(policy, _WORKER.same if symbolic else None))
     verdict = Verdict.UNDECIDED if result.same is None else Verdict.CORRECT if result.same else Verdict.INCORRECT
     return Judgement(verdict, answer, result.route, result.reason)
 
 
-def _decide(left: Reading, right: Reading, policy: CheckPolicy) -> Answer:
+def _decide(left: Reading, right: Reading, rules: Rules) -> Answer:
     """Compare the first readings, then the second reading of an ambiguous text where the other side supports it."""
     assert left.node is not None
     assert right.node is not None
     try:
-        answer = same(left.node, right.node, policy)
+        answer = same(left.node, right.node, rules)
         if answer.same:
             return answer
-        if left.other is not None and left.other_is_list == isinstance(right.node, Seq):
-            second = same(left.other, right.node, policy)
+        if left.other is not None and (left.other_kind == "list") == isinstance(right.node, Seq):
+            second = same(left.other, right.node, rules)
             answer = second if second.same else answer
-        if right.other is not None and right.other_is_list == isinstance(left.node, Seq):
-            second = same(left.node, right.other, policy)
+        listed = right.other_kind == "list"
+        if right.other is not None and right.other_kind != "short decimal" and listed == isinstance(left.node, Seq):
+            second = same(left.node, right.other, rules)
             answer = second if second.same else answer
         return answer
     except LimitError as error:
@@ -93,7 +112,7 @@ def _options(answer: str, prediction: str, gold_letter: str) -> Judgement | None
     stripped = answer.strip().strip("$*. ")
     letter = option_letter(stripped)
     if not letter:
-        bare = re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\{)?\(?([A-Ja-j])\)?\.?\}?", stripped)
+        bare = re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\{)?\(?([A-Ha-h])\)?\.?\}?", stripped)
         letter = bare.group(1).upper() if bare else ""
     if not letter and len(stripped) > 12:
         letter = last_option(prediction)
@@ -111,19 +130,27 @@ class AnswerChecker:
         policy: CheckPolicy | str = "default",
         markers: Sequence[str] = DEFAULT_MARKERS,
         cache_size: int = 65_536,
+        *,
+        symbolic: bool = True,
     ) -> None:
         self.policy = check_policy(policy)
         self.markers = tuple(markers)
         self.cache_size = cache_size
+        self.symbolic = symbolic
         self._cache: dict[tuple[str, str], Judgement] = {}
         self._plain = tuple(marker for marker in self.markers if "boxed" not in marker)
+
+    def start(self) -> None:
+        """Start the symbolic worker now rather than at the first open answer; `TreeforgeError` where it cannot."""
+        if self.symbolic:
+            _WORKER.start()
 
     def judge(self, problem: Problem, text: str) -> Judgement:
         """Judge the last step(s) of a trajectory against the problem's gold answer."""
         key = (self._tail(text), problem.gold_answer)
         judgement = self._cache.get(key)
         if judgement is None:
-            judgement = check(text, problem.gold_answer, self.policy, self.markers)
+            judgement = check(text, problem.gold_answer, self.policy, self.markers, symbolic=self.symbolic)
             if len(self._cache) >= self.cache_size:
                 self._cache.clear()
             self._cache[key] = judgement

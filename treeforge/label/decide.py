@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from treeforge.label.check_policy import CheckPolicy
-from treeforge.label.numeric import Answer, constant_ratio, is_constant, same_expression
+from treeforge.label.inequality import holds_exactly_on
+from treeforge.label.numeric import Answer, constant_ratio, infinite_sign, is_constant, same_expression
 from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of, without_degrees
 from treeforge.label.sets import is_set_like, real_set, same_set
 from treeforge.label.syntax import (
@@ -45,46 +47,65 @@ _YES, _NO = Answer(True, "exact"), Answer(False, "exact")
 _RANK: dict[Route, int] = {"none": 0, "string": 1, "exact": 2, "numeric": 3, "symbolic": 4, "limit": 5}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
 _ALNUM = re.compile(r"[^\w]+")
-_EQUALITIES = frozenset(("=", "approx", "equiv"))
+_EQUALITIES = frozenset(("=", "approx", "equiv", "to"))
 
 
-def same(a: Node, b: Node, policy: CheckPolicy) -> Answer:
+class Rules(NamedTuple):
+    """What is asked of a comparison beside the two answers."""
+
+    policy: CheckPolicy
+    symbolic: Callable[[Node, Node], bool | None] | None = None
+    """Asked what stays open; None leaves it open."""
+
+
+def same(a: Node, b: Node, rules: Rules) -> Answer:
     """Whether prediction `a` and gold `b` are the same answer; `same` is None where that stayed open."""
     if a == b:
         return _YES
     if type(a) in _EXPRESSIONS and type(b) in _EXPRESSIONS:
-        return _expressions(a, b, policy)
+        return _expressions(a, b, rules)
     if isinstance(a, Relation) or isinstance(b, Relation):
-        return _relations(a, b, policy)
+        return _relations(a, b, rules)
     if is_set_like(a) or is_set_like(b):
         answer = _real_sets(a, b)
-        if answer is not None:
+        if answer is not None and (answer.same or type(a) is not type(b)):
             return answer
     for rule in (_texts, _percents, _quantities, _based, _ratios, _matrices, _sequences, _set_operations):
-        answer = rule(a, b, policy)
+        answer = rule(a, b, rules)
         if answer is not None:
             return answer
-    return _expressions(a, b, policy)
+    return _expressions(a, b, rules)
 
 
-def _expressions(a: Node, b: Node, policy: CheckPolicy) -> Answer:
+def _expressions(a: Node, b: Node, rules: Rules) -> Answer:
     """Two expressions; sums and multiples of matrices look like them, and `±` makes two of one."""
     if type(a) is type(b) is Num:
-        return same_expression(a, b, decimal_digits=policy.decimal_digits)
+        return same_expression(a, b, decimal_digits=rules.policy.decimal_digits)
+    if infinite_sign(a) or infinite_sign(b):
+        return Answer(infinite_sign(a) == infinite_sign(b), "exact")
     left, right = traits(a), traits(b)
     if left.plus_minus or right.plus_minus:
-        return _unordered(items_of(a), items_of(b), policy)
+        return _unordered(items_of(a), items_of(b), rules)
     if left.matrices or right.matrices:
-        answer = _matrices(a, b, policy)
+        a, b = fold_matrices(a), fold_matrices(b)
+        answer = _matrices(a, b, rules)
         if answer is not None:
             return answer
     if left.divisors or right.divisors:
         a, b = expand_divisors(a), expand_divisors(b)
-    answer = same_expression(a, b, decimal_digits=policy.decimal_digits)
-    if not answer.same and left.degrees != right.degrees and policy.units == "optional":
+    answer = same_expression(a, b, decimal_digits=rules.policy.decimal_digits)
+    if answer.route == "numeric" and (answer.same is None or (answer.same is False and (left.bigs or right.bigs))):
+        answer = _symbolic(a, b, rules, answer._replace(same=False if left.bigs and right.bigs else None))
+    if not answer.same and left.degrees != right.degrees and rules.policy.units == "optional":
         plain = same_expression(without_degrees(a), without_degrees(b), decimal_digits=0)
         return plain._replace(reason="a degree sign on one side only") if plain.same else answer
     return answer
+
+
+def _symbolic(a: Node, b: Node, rules: Rules, otherwise: Answer) -> Answer:
+    """What sympy says; `otherwise` where it says nothing."""
+    verdict = rules.symbolic(a, b) if rules.symbolic is not None else None
+    return otherwise if verdict is None else Answer(verdict, "symbolic")
 
 
 def _all(answers: Sequence[Answer]) -> Answer:
@@ -98,18 +119,18 @@ def _all(answers: Sequence[Answer]) -> Answer:
     return max(answers, key=lambda answer: _RANK[answer.route], default=_YES)
 
 
-def _pairwise(a: Sequence[Node], b: Sequence[Node], policy: CheckPolicy) -> Answer:
+def _pairwise(a: Sequence[Node], b: Sequence[Node], rules: Rules) -> Answer:
     if len(a) != len(b):
         return Answer(False, "exact", f"{len(a)} items, not {len(b)}")
     answers = []
     for x, y in zip(a, b, strict=True):
-        answers.append(same(x, y, policy))
+        answers.append(same(x, y, rules))
         if answers[-1].same is False:
             return answers[-1]
     return _all(answers)
 
 
-def _unordered(a: Sequence[Node], b: Sequence[Node], policy: CheckPolicy) -> Answer:
+def _unordered(a: Sequence[Node], b: Sequence[Node], rules: Rules) -> Answer:
     """Each item of one list in the other. The prediction may repeat items where the gold answer does not."""
     if len(a) > MAX_ITEMS or len(b) > MAX_ITEMS:
         return Answer(None, "limit", f"a list of more than {MAX_ITEMS} items")
@@ -121,7 +142,7 @@ def _unordered(a: Sequence[Node], b: Sequence[Node], policy: CheckPolicy) -> Ans
     for x in a:
         matched = False
         for i, y in enumerate(left):
-            answer = same(x, y, policy)
+            answer = same(x, y, rules)
             if answer.same is not False:
                 answers.append(answer)
                 if answer.same:
@@ -129,7 +150,7 @@ def _unordered(a: Sequence[Node], b: Sequence[Node], policy: CheckPolicy) -> Ans
                     matched = True
                     break
         if not matched:
-            repeated = len(a) > len(b) and any(same(x, y, policy).same for y in b)
+            repeated = len(a) > len(b) and any(same(x, y, rules).same for y in b)
             if not repeated:
                 if any(answer.same is None for answer in answers):
                     return next(answer for answer in answers if answer.same is None)
@@ -192,18 +213,18 @@ def _is_name(node: Node) -> bool:
     return isinstance(node, Text)
 
 
-def _relations(a: Node, b: Node, policy: CheckPolicy) -> Answer:
+def _relations(a: Node, b: Node, rules: Rules) -> Answer:
     """A relation with a relation, or with the value it names."""
     if isinstance(a, Relation) and isinstance(b, Relation):
-        return _two_relations(a, b, policy)
+        return _two_relations(a, b, rules)
     relation, other, swap = (a, b, False) if isinstance(a, Relation) else (b, a, True)
     assert isinstance(relation, Relation)
-    ordered: Callable[[Node, Node], Answer] = lambda x, y: same(y, x, policy) if swap else same(x, y, policy)  # noqa: E731
+    ordered: Callable[[Node, Node], Answer] = lambda x, y: same(y, x, rules) if swap else same(x, y, rules)  # noqa: E731
     found = _named(relation)
-    if found is not None and policy.names == "optional":
+    if found is not None and rules.policy.names == "optional":
         return ordered(found[1], other)
-    if policy.relations_as_sets:
-        answer = _real_sets(a, b)
+    if rules.policy.relations_as_sets:
+        answer = _real_sets(a, b) or _solution_set(relation, other)
         if answer is not None:
             return answer
     if set(relation.ops) <= _EQUALITIES:
@@ -215,7 +236,7 @@ def _relations(a: Node, b: Node, policy: CheckPolicy) -> Answer:
     return Answer(False, "exact", "a relation and a value")
 
 
-def _two_relations(a: Relation, b: Relation, policy: CheckPolicy) -> Answer:
+def _two_relations(a: Relation, b: Relation, rules: Rules) -> Answer:
     if len(a.ops) == len(b.ops) == 1 and {a.ops[0], b.ops[0]} <= _EQUALITIES:
         x, y = _difference(a), _difference(b)
         if x is not None and y is not None:
@@ -224,25 +245,28 @@ def _two_relations(a: Relation, b: Relation, policy: CheckPolicy) -> Answer:
                 return Answer(True, "numeric", "equations up to a constant factor")
     first, second = _named(a), _named(b)
     if first is not None and second is not None:
-        values = same(first[1], second[1], policy)
+        values = same(first[1], second[1], rules)
         if _same_name(first[0], second[0]) or values.same is False:
             return values
         return Answer(False, "exact", "the same value of another variable")
     left, right = _ascending(a), _ascending(b)
     if left.ops == right.ops and len(left.operands) == len(right.operands):
-        answer = _pairwise(left.operands, right.operands, policy)
+        answer = _pairwise(left.operands, right.operands, rules)
         if answer.same is not False:
             return answer
         if len(left.ops) == 1:
             if left.ops[0] in ("=", "!="):
-                answer = _pairwise(left.operands, right.operands[::-1], policy)
+                answer = _pairwise(left.operands, right.operands[::-1], rules)
                 if answer.same:
                     return answer
             x, y = _difference(left), _difference(right)
             ratio = constant_ratio(x, y) if x is not None and y is not None else None
             if ratio is not None and (left.ops[0] in ("=", "!=") or ratio.real > 0):
                 return Answer(True, "numeric", "relations up to a constant factor")
-    sets = _real_sets(a, b) if traits(a).symbols == traits(b).symbols or "in" in a.ops + b.ops else None
+    one_variable = traits(a).symbols == traits(b).symbols
+    sets = _real_sets(a, b) if one_variable or "in" in a.ops + b.ops else None
+    if sets is None and one_variable and len(traits(a).symbols) == 1 and not (_EQUALITIES & {*a.ops, *b.ops}):
+        return _symbolic(a, b, rules, Answer(None, "numeric", "inequalities that were not solved"))
     return sets or Answer(False, "numeric", "different relations")
 
 
@@ -269,6 +293,13 @@ def _ascending(relation: Relation) -> Relation:
     return relation
 
 
+def _solution_set(relation: Relation, other: Node) -> Answer | None:
+    """An inequality that is not linear, and a set of reals."""
+    pieces = None if set(relation.ops) <= _EQUALITIES else real_set(other)
+    holds = None if pieces is None else holds_exactly_on(relation, pieces)
+    return None if holds is None else Answer(holds, "numeric")
+
+
 def _real_sets(a: Node, b: Node) -> Answer | None:
     x = real_set(a)
     y = real_set(b) if x is not None else None
@@ -280,15 +311,29 @@ def _real_sets(a: Node, b: Node) -> Answer | None:
 # One rule a type: None where it does not apply
 
 
-def _texts(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _texts(a: Node, b: Node, rules: Rules) -> Answer | None:
     if not isinstance(a, Text) and not isinstance(b, Text):
         return None
-    x, y = words_of(a), words_of(b)
+    x, y = _word_list(a), _word_list(b)
     if x is None or y is None:
         return Answer(False, "string", "words and mathematics")
-    if policy.text_case == "fold":
-        x, y = x.casefold(), y.casefold()
-    return Answer(x == y, "string", "" if x == y else "different words")
+    if rules.policy.text_case == "fold":
+        x, y = [word.casefold() for word in x], [word.casefold() for word in y]
+    equal = "".join(x) == "".join(y)
+    if not equal and rules.policy.lists == "unordered" and all(len(word) == 1 for word in (*x, *y)):
+        equal = sorted(x) == sorted(y)  # the letters of several options
+    return Answer(equal, "string", "" if equal else "different words")
+
+
+def _word_list(node: Node) -> list[str] | None:
+    """A node as words without punctuation and conjunctions; None for what is no words."""
+    if isinstance(node, Text):
+        return [word for word in _ALNUM.split(node.content) if word and word.lower() not in ("and", "or")]
+    if isinstance(node, Seq):
+        parts = [_word_list(item) for item in node.items]
+        return None if any(part is None for part in parts) else [word for part in parts for word in part or ()]
+    words = words_of(node)
+    return None if words is None else [words]
 
 
 def words_of(node: Node) -> str | None:
@@ -310,9 +355,9 @@ def words_of(node: Node) -> str | None:
     return None
 
 
-def _percents(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _percents(a: Node, b: Node, rules: Rules) -> Answer | None:
     if isinstance(a, Percent) and isinstance(b, Percent):
-        return same(a.x, b.x, policy)
+        return same(a.x, b.x, rules)
     if not isinstance(a, Percent) and not isinstance(b, Percent):
         return None
     percent, other, swap = (a, b, False) if isinstance(a, Percent) else (b, a, True)
@@ -322,15 +367,15 @@ def _percents(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
     if isinstance(other, Quantity):
         other = other.x
     value = Div(percent.x, Num(100))
-    answer = same(other, value, policy) if swap else same(value, other, policy)
-    if not answer.same and policy.percent == "either":
-        plain = same(other, percent.x, policy) if swap else same(percent.x, other, policy)
+    answer = same(other, value, rules) if swap else same(value, other, rules)
+    if not answer.same and rules.policy.percent == "either":
+        plain = same(other, percent.x, rules) if swap else same(percent.x, other, rules)
         if plain.same:
             return plain._replace(reason="a percent sign on one side only")
     return answer
 
 
-def _quantities(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _quantities(a: Node, b: Node, rules: Rules) -> Answer | None:
     """Numbers with units, and angles in degrees."""
     if not isinstance(a, Quantity | Degree) and not isinstance(b, Quantity | Degree):
         return None
@@ -338,31 +383,37 @@ def _quantities(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
         x, y = unit_size(a.unit), unit_size(b.unit)
         if x is None or y is None:
             words = _ALNUM.sub("", a.unit).casefold() == _ALNUM.sub("", b.unit).casefold()
-            return same(a.x, b.x, policy) if words or policy.units == "optional" else _NO
+            return same(a.x, b.x, rules) if words or rules.policy.units == "optional" else _NO
         if x[0] != y[0]:
             return Answer(False, "exact", f"{a.unit} and {b.unit}")
         if x == y:
-            return same(a.x, b.x, policy)
-        return same(Mul((a.x, Num(x[1], x[2]))), Mul((b.x, Num(y[1], y[2]))), policy)
+            return same(a.x, b.x, rules)
+        return same(Mul((a.x, Num(x[1], x[2]))), Mul((b.x, Num(y[1], y[2]))), rules)
     if isinstance(a, Degree) and isinstance(b, Degree):
-        return same(a.x, b.x, policy)
-    if policy.units == "exact":
+        return same(a.x, b.x, rules)
+    if rules.policy.units == "exact":
         return Answer(False, "exact", "a unit on one side only")
-    return same(a.x if isinstance(a, Quantity | Degree) else a, b.x if isinstance(b, Quantity | Degree) else b, policy)
+    for angle, quantity in ((a, b), (b, a)):
+        if isinstance(angle, Degree) and isinstance(quantity, Quantity) and unit_size(quantity.unit) is not None:
+            return Answer(False, "exact", f"degrees and {quantity.unit}")
+    return same(a.x if isinstance(a, Quantity | Degree) else a, b.x if isinstance(b, Quantity | Degree) else b, rules)
 
 
-def _based(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _based(a: Node, b: Node, rules: Rules) -> Answer | None:
     if isinstance(a, Based) and isinstance(b, Based):
-        equal = a.base == b.base and a.digits.lower().lstrip("0") == b.digits.lower().lstrip("0")
+        equal = a.base == b.base and a.digits.lower() == b.digits.lower()
         return Answer(equal, "exact", "" if equal else "different numerals or bases")
     if isinstance(a, Based) or isinstance(b, Based):
+        for based, other in ((a, b), (b, a)):
+            if isinstance(based, Based) and based.base == 10 and based.digits.isdigit():
+                return same(Num(int(based.digits)), other, rules)
         digits = [x.digits if isinstance(x, Based) else words_of(x) or "" for x in (a, b)]
-        equal = policy.base == "optional" and isinstance(b, Based) and digits[0].lower() == digits[1].lower()
+        equal = rules.policy.base == "optional" and isinstance(b, Based) and digits[0].lower() == digits[1].lower()
         return Answer(equal, "exact", "the base left out" if equal else "a numeral of another base")
     return None
 
 
-def _ratios(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _ratios(a: Node, b: Node, rules: Rules) -> Answer | None:
     if not isinstance(a, Ratio) and not isinstance(b, Ratio):
         return None
     if isinstance(a, Ratio) and isinstance(b, Ratio):
@@ -370,31 +421,37 @@ def _ratios(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
         if len(x) != len(y):
             shorter, longer = sorted((x, y), key=len)
             clock = len(longer) == len(shorter) + 1 and longer[-1] == Num(0) and len(shorter) >= 2
-            return _pairwise(shorter, longer[:-1], policy) if clock else _NO
-        plain = _pairwise(x, y, policy)
-        if plain.same or Num(0) in x or Num(0) in y:
+            return _pairwise(shorter, longer[:-1], rules) if clock else _NO
+        plain = _pairwise(x, y, rules)
+        if plain.same or Num(0) in x or Num(0) in y or (_is_clock(x) and _is_clock(y)):
             return plain
-        products = [same(Mul((x[0], q)), Mul((y[0], p)), policy) for p, q in zip(x[1:], y[1:], strict=True)]
+        products = [same(Mul((x[0], q)), Mul((y[0], p)), rules) for p, q in zip(x[1:], y[1:], strict=True)]
         return _all(products)
     ratio, other, swap = (a, b, False) if isinstance(a, Ratio) else (b, a, True)
     assert isinstance(ratio, Ratio)
     if len(ratio.parts) != 2 or isinstance(other, Seq | Matrix | SetOp):
         return _NO
     quotient = Div(*ratio.parts)
-    return same(other, quotient, policy) if swap else same(quotient, other, policy)
+    return same(other, quotient, rules) if swap else same(quotient, other, rules)
 
 
-def _matrices(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _is_clock(parts: tuple[Node, ...]) -> bool:
+    """Could be a time of day: `1:20`."""
+    numbers = [part.p if isinstance(part, Num) and part.q == 1 else -1 for part in parts]
+    return len(numbers) == 2 and 0 <= numbers[0] <= 24 and 10 <= numbers[1] < 60
+
+
+def _matrices(a: Node, b: Node, rules: Rules) -> Answer | None:
     a, b = fold_matrices(a), fold_matrices(b)
     if isinstance(a, Matrix) and isinstance(b, Matrix):
         if (len(a.rows), len(a.rows[0])) != (len(b.rows), len(b.rows[0])):
             return Answer(False, "exact", "matrices of different shapes")
-        return _pairwise([c for row in a.rows for c in row], [c for row in b.rows for c in row], policy)
+        return _pairwise([c for row in a.rows for c in row], [c for row in b.rows for c in row], rules)
     if isinstance(a, Matrix) or isinstance(b, Matrix):
         x, y = _vector(a), _vector(b)
         if x is None or y is None:
             return Answer(False, "exact", "a matrix and something else")
-        return _pairwise(x, y, policy)
+        return _pairwise(x, y, rules)
     return None
 
 
@@ -407,7 +464,7 @@ def _vector(node: Node) -> Sequence[Node] | None:
     return node.items if isinstance(node, Seq) and node.left + node.right in ("()", "[]", "<>") else None
 
 
-def _sequences(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _sequences(a: Node, b: Node, rules: Rules) -> Answer | None:
     if not isinstance(a, Seq) and not isinstance(b, Seq):
         return None
     if not isinstance(a, Seq) or not isinstance(b, Seq):
@@ -415,32 +472,30 @@ def _sequences(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
         assert isinstance(listed, Seq)
         if isinstance(other, SetOp) or listed.left not in ("", "{"):
             return Answer(False, "exact", "a list and something else")
-        return _unordered(items_of(a), items_of(b), policy)
+        return _unordered(items_of(a), items_of(b), rules)
     x, y = a.left + a.right.replace("or", ""), b.left + b.right.replace("or", "")
-    unordered = ("", "{}") if policy.lists == "unordered" else ("{}",)
+    unordered = ("", "{}") if rules.policy.lists == "unordered" else ("{}",)
     if x in unordered and y in unordered:
-        return _unordered(items_of(a), items_of(b), policy)
+        return _unordered(items_of(a), items_of(b), rules)
     if "{}" in (x, y) and x != y:
         return (
-            _unordered(items_of(a), items_of(b), policy)
-            if "" in (x, y)
-            else Answer(False, "exact", "a set and a tuple")
+            _unordered(items_of(a), items_of(b), rules) if "" in (x, y) else Answer(False, "exact", "a set and a tuple")
         )
     if x != y:
-        loose = policy.brackets == "loose" and {x, y} <= {"()", "[]", ""}
-        bare = policy.bare_tuple and "" in (x, y) and ({x, y} & {"()", "<>"} or len(a.items) > 2)
+        loose = rules.policy.brackets == "loose" and {x, y} <= {"()", "[]", ""}
+        bare = rules.policy.bare_tuple and "" in (x, y) and ({x, y} & {"()", "<>"} or len(a.items) > 2)
         vectors = {x, y} == {"()", "<>"}
         if not (loose or bare or vectors):
             return Answer(False, "exact", f"brackets {x or 'none'} and {y or 'none'}")
     items = _bare_values(a.items, b.items)
-    return _pairwise(items[0], items[1], policy)
+    return _pairwise(items[0], items[1], rules)
 
 
-def _set_operations(a: Node, b: Node, policy: CheckPolicy) -> Answer | None:
+def _set_operations(a: Node, b: Node, rules: Rules) -> Answer | None:
     if not isinstance(a, SetOp) and not isinstance(b, SetOp):
         return None
     if not isinstance(a, SetOp) or not isinstance(b, SetOp) or a.op != b.op or len(a.args) != len(b.args):
         return Answer(False, "exact", "different sets")
     if a.op == "difference":
-        return _pairwise(a.args, b.args, policy)
-    return _unordered(a.args, b.args, policy)
+        return _pairwise(a.args, b.args, rules)
+    return _unordered(a.args, b.args, rules)

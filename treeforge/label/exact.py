@@ -164,6 +164,12 @@ def _lcm(*values: Rational) -> Rational:
     return lcm(*(p for p, _ in reduced)), gcd(*(q for _, q in reduced))
 
 
+def _modulo(x: Rational, n: Rational) -> Rational:
+    if n[0] == 0:
+        raise ZeroDivisionError
+    return x[0] * n[1] % (n[0] * x[1]), x[1] * n[1]
+
+
 def _reduced(p: int, q: int) -> Rational:
     common = gcd(p, q) or 1
     return p // common, q // common
@@ -186,6 +192,7 @@ _EXACT: dict[str, Callable[..., Rational]] = {
     "floor": lambda x: (x[0] // x[1], 1),
     "ceil": lambda x: (-(-x[0] // x[1]), 1),
     "sgn": lambda x: ((x[0] > 0) - (x[0] < 0), 1),
+    "mod": _modulo,
     "gcd": _gcd,
     "lcm": _lcm,
     "max": _largest,
@@ -197,7 +204,7 @@ _EXACT: dict[str, Callable[..., Rational]] = {
 
 
 def _big(node: Big, values: Mapping[str, Rational], terms: int) -> Rational:
-    if node.op == "int" or node.low is None or node.high is None or not node.var:
+    if node.op in ("int", "lim") or node.low is None or node.high is None or not node.var:
         raise InexactError
     low, high = _integer(rational(node.low, values, terms)), _integer(rational(node.high, values, terms))
     count = max(high - low + 1, 1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from treeforge.answers import after_hashes, boxed
 from treeforge.label.read import read
 from treeforge.label.syntax import Text
-from treeforge.label.vocabulary import FUNCTIONS
+from treeforge.label.vocabulary import FUNCTION_NAMES, FUNCTIONS, SHORT_UNITS
 
 MAX_SEARCHED = 20_000
 """Characters from the end in which an answer is looked for."""
@@ -26,14 +26,16 @@ _MARKER = re.compile(
     \s*(?:\*\*)?\s*"""
 )
 _MAYBE_MARKED = re.compile(r"(?i)nswer|ponse|puesta|ntwort|posta|[^\x00-\x7f]")
-_MACRO = re.compile(r"\\[a-zA-Z]+")
+_CALCULATION = re.compile(r"<<[^<>\n]*>>")
+_CONTRAST = re.compile(r",?\s+(?:not|rather than|instead of)\s.*$")
+_MACRO = re.compile(r"\\(?:begin|end)\s*\{\w+\*?\}|\\[a-zA-Z]+")
 _JOINED = re.compile(r"\s*(?:,|,?\s*(?:and|or))\s*")
-_FIRST_WORD = re.compile(r"[^\w\\]*([A-Za-z]{2,})")
 _LITTLE_WORDS = frozenset(
     ("it", "we", "so", "he", "she", "my", "is", "the", "as", "if", "in", "to", "for", "now", "by", "her")
 )
+_NOT_PROSE = frozenset((*map(str.lower, FUNCTION_NAMES), *SHORT_UNITS, "and", "or", "pi", "text", "infty"))
 _VERB = re.compile(
-    r"\b(?:is|are|was|were|be|gets?|got|has|have|had|gives?|equals?|est|es|ist|so|thus|because|since|then|becomes?)\b"
+    r"'s\b|\b(?:is|are|was|were|be|gets?|got|has|have|had|gives?|equals?|est|es|ist|so|thus|because|since|then|becomes?)\b"
 )
 _EQUALS = re.compile("=")
 _NO_ANSWERS = frozenset(
@@ -42,10 +44,10 @@ _NO_ANSWERS = frozenset(
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*<\[(\"']|\s*$)|\n|。")
 _OPENING = re.compile(r"\$\$|\\\[|\\\(|(?<!\\)\$")
 _CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
-_NUMERAL_RUN = r"\d+(?:,\d+)*(?:\.\d+)?"
+_NUMERAL_RUN = r"(?:\d{1,3}(?: \d{3})+(?!\d)|\d+(?:,\d+)*)(?:\.\d+)?"
 _NUMBER = re.compile(
     rf"(?<![A-Za-z0-9_\\.,^*/+{{(])(?<![-+*/^(]\s)(?:(?<![\d)])[-−])?[$€£]?\s?{_NUMERAL_RUN}"
-    rf"(?:\s?[-+*/]\s?{_NUMERAL_RUN}(?![\w.]*[*/^]))*(?:\s?\\?%|\s?[€$£])?"
+    rf"(?:\s?[-+*/:]\s?{_NUMERAL_RUN}(?![\w.]*[*/^]))*(?:\s?\\?%|\s?[€$£])?"
     r"(?:(?![A-Za-z0-9_^+*/(\\])|(?<=\d)(?=(?:cm|km|mm|kg|mg|ml|ft|hrs?|min|mph|am|pm)\b))"
 )
 _CONCLUSION = re.compile(r"(?is)^.*(?:\b(?:is|are|be|equals|est|es|ist)\b|=|为|是|:)\s*(.{1,200})$")
@@ -57,8 +59,10 @@ _JOINING = re.compile(
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _DELIMITERS = re.compile(r"\$|\\\(|\\\[")
 _LABEL = re.compile(r"\s*[^\W\d_][^\W\d_ ]*(?: [^\W\d_]+){0,3}\s*[:：]\s*")
-_OPTION_LINE = re.compile(r"(?:^|\n)\s*\(?([A-J])[).:]?(?=[\s),.:]|[^\x00-\x7f]|$)")
-_OPTION_ANYWHERE = re.compile(r"(?<![A-Za-z'’\\])\(?([A-J])\)?(?![A-Za-z'’])")
+_OPTION_LINE = re.compile(
+    r"(?:^|\n)\s*(?:[Oo]ption\s+|[Cc]hoice\s+)?\(?([A-H])[).:]?(?!\s*(?:,|and|or|&|\+|-|=)\s*\(?[A-J]\b)(?=[\s),.:]|[^\x00-\x7f]|$)"
+)
+_OPTION_ANYWHERE = re.compile(r"(?<![A-Za-z'’\\])\(?([A-H])\)?(?![A-Za-z'’])")
 
 
 def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> str:
@@ -73,6 +77,8 @@ def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> st
     text = text.strip()
     if not text or _NUMERAL.fullmatch(text):
         return text
+    if "<<" in text:  # GSM8K's calculator annotations
+        text = _CALCULATION.sub("", text)
     if "boxed" in text or "fbox" in text:
         found = _from_boxes(text, gold=gold)
         if found is not None:
@@ -148,10 +154,12 @@ def _after_last(marker: re.Pattern[str], text: str) -> str:
 def _after_marker(tail: str) -> str:
     """The answer in what follows a marker: its sentence where that is an answer, else the number that it states."""
     tail = tail.lstrip(" \t\n*:：")
+    if tail.startswith("}"):  # the marker stood inside \\text{…}
+        tail = tail[1:].lstrip()
     delimited = _delimited(tail[: MAX_BARE * 4])
     if delimited and delimited[0][0] == 0 and "\n" in tail[: delimited[0][1]]:
         return tail[: delimited[0][1]]
-    sentence = _first_sentence(tail)
+    sentence = _CONTRAST.sub("", _first_sentence(tail))
     if not sentence or sentence.lower() in _NO_ANSWERS:
         return ""
     if _NUMERAL.fullmatch(sentence) or _is_bare(sentence):
@@ -233,20 +241,26 @@ def _is_bare(text: str) -> bool:
 
 
 def _is_sentence(text: str) -> bool:
-    """A statement in words that holds digits: `it is 5`, `7 so y is 1`, `Total: 9`."""
+    """A statement in words that holds digits: `it is 5`, `7 so y is 1`, `Total: 9`; not `5 square units`."""
     if _LABEL.match(text) and not text.startswith("\\"):
         return True
-    first = _FIRST_WORD.match(text)
-    opens = (
-        first is not None
-        and first.group(1) not in FUNCTIONS
-        and (len(first.group(1)) > 3 or first.group(1).lower() in _LITTLE_WORDS)
-    )
+    words = [m for m in _WORD.finditer(_MACRO.sub(_blank, text)) if m.group().lower() not in _NOT_PROSE]
+    if not words:
+        return False
+    starts_with_number = not any(c.isalpha() for c in text[: words[0].start()])
+    digits_after = any(c.isdigit() for c in text[words[0].end() :])
+    if len(words) > 2:
+        return digits_after or not (starts_with_number and any(c.isdigit() for c in text[: words[0].start()]))
+    first = words[0].group()
+    opens = starts_with_number and (len(first) > 3 or first.lower() in _LITTLE_WORDS)
     verb = _VERB.search(text) or (_EQUALS.search(text) if opens else None)
-    if verb is None:
-        return opens and len(_WORD.findall(text)) > 3
-    digits_after = any(c.isdigit() for c in text[verb.end() :])
-    return digits_after and (opens or any(c.isdigit() for c in text[: verb.start()]))
+    if verb is None or not any(c.isdigit() for c in text[verb.end() :]):
+        return False
+    return opens or verb.group() == "equals" or any(c.isdigit() for c in text[: verb.start()])
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found.group())
 
 
 def _outside(text: str) -> str:

@@ -92,6 +92,8 @@ def _intervals(a: Node, b: Node, names: tuple[str, ...], left: Traits, right: Tr
     imaginary = left.imaginary or right.imaginary or not names
     agreed, wanted = 0, 3 if names else 1
     rows = (*_POINTS, *_INTEGERS) if names else _POINTS[:1]
+    if names and (left.sums or right.sums):
+        rows = (*_INTEGERS, *_POINTS)
     for row in rows:
         values = point(names, row) if names else {}
         try:
@@ -177,15 +179,20 @@ def _ratio(a: Node, b: Node, names: tuple[str, ...]) -> Ball | None:
 
 def real_value(node: Node, bits: int = CONSTANT_BITS) -> Ball | None:
     """A real constant as an `arb`, infinities too; None for anything else."""
-    if node == INFINITY:
-        return _infinity(1)
-    if isinstance(node, Neg) and node.x == INFINITY:
-        return _infinity(-1)
+    if sign := infinite_sign(node):
+        return _infinity(sign)
     try:
         value = ball(node, {}, bits)
     except (InexactError, LimitError):
         return None
     return value.real if value.is_finite() and value.imag.contains(0) else None
+
+
+def infinite_sign(node: Node) -> int:
+    """1 for infinity, -1 for minus infinity, 0 for anything else."""
+    if isinstance(node, Neg):
+        return -infinite_sign(node.x)
+    return int(node == INFINITY)
 
 
 def _infinity(sign: int) -> Ball:

@@ -6,12 +6,10 @@ from treeforge.label.atoms import Atoms
 from treeforge.label.build import negated, primed, product
 from treeforge.label.syntax import (
     Add,
-    Based,
     Call,
     Const,
     Degree,
     Div,
-    Mul,
     Neg,
     Node,
     Num,
@@ -157,7 +155,12 @@ class _Parser(Atoms):
         while True:
             token = self.token
             kind = token.kind
-            if kind == "op" and token.value in ("*", "/"):
+            if kind == "op" and token.value == "mod":
+                self.advance()
+                factors = [Call("mod", (product(factors), self.power()))]
+            elif kind == "pmod" or (kind == "open" and self.peek().value == "mod"):
+                factors = [Call("mod", (product(factors), self.modulus()))]
+            elif kind == "op" and token.value in ("*", "/"):
                 self.advance()
                 sign = 1
                 while self.token.kind == "op" and self.token.value in ("+", "-"):
@@ -170,7 +173,7 @@ class _Parser(Atoms):
                     factors = [Div(product(factors), factor)]
             elif kind in ("word", "text") and not self._word_in():
                 return self._with_unit(product(factors))
-            elif kind in _FACTOR_START and not (kind == "|" and self.bars):
+            elif kind in _FACTOR_START and not (kind == "|" and (self.bars or self.in_set)):
                 if kind == "num" and isinstance(factors[-1], Num):
                     raise ReadError("two numbers side by side")
                 factors.append(self.power())
@@ -219,6 +222,9 @@ class _Parser(Atoms):
                     if self.token.kind == "sym" and self.token.value in "CF":
                         base = Quantity(base.x, "°" + self.advance().value)
                     continue
+                if self.token.kind == "op" and self.peek().kind in ("}", "close", "end", "rel"):
+                    self.advance()  # the side of a limit, 3^+
+                    continue
                 exponent = self.argument(whole_number=True)
                 if self.token.kind == "^":
                     self.advance()
@@ -241,9 +247,22 @@ class _Parser(Atoms):
             else:
                 return base
 
+    def _runs(self) -> bool:
+        """Whether the subscript that follows holds the running variable of a sum."""
+        if self.token.kind != "{":
+            return self.token.value in self.bound
+        for token in self.tokens[self.at :]:
+            if token.value in self.bound:
+                return True
+            if token.kind == "}":
+                return False
+        return False
+
     def _subscript(self, base: Node) -> Node:
         """A subscript is part of a variable's name, also after its exponent; of a numeral it is the base."""
         self.advance()
+        if isinstance(base, Sym) and self.bound and self._runs():
+            return Call(f"{base.name}_", (self.argument(whole_number=True),))
         name = self.raw_argument()
         if isinstance(base, Sym):
             return Sym(f"{base.name}_{name}")
@@ -251,10 +270,4 @@ class _Parser(Atoms):
             return Sym(f"{base.name}_{name}")
         if isinstance(base, Pow) and isinstance(base.base, Sym):
             return Pow(Sym(f"{base.base.name}_{name}"), base.exponent)
-        if isinstance(base, Mul) and all(isinstance(factor, Num | Sym | Const) for factor in base.factors):
-            # a numeral with letter digits: 3A_{12}
-            digits = "".join(
-                str(f.p) if isinstance(f, Num) else f.name for f in base.factors if isinstance(f, Num | Sym | Const)
-            )
-            return Based(digits, int(name)) if name.isdigit() and len(name) < 4 else base
         raise ReadError("a subscript on an expression")

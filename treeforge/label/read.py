@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Literal
 
 import msgspec
 
 from treeforge.label.parse import parse
-from treeforge.label.syntax import Node, Num, Text
+from treeforge.label.syntax import EMPTY_SET, Based, Node, Num, Sym, Text
 from treeforge.label.tokens import MAX_CHARS, LimitError, ReadError
 from treeforge.label.vocabulary import ascii_math
 
@@ -16,12 +17,31 @@ _DOUBLED = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z]{2,}|[{}$%()\[\]!,])")
 _SIMPLE = re.compile(r"([+-]?)(\d{1,18})(?:\.(\d{1,18}))?")
 _LATEX_GROUPS = re.compile(r"(?<=\d)\s*(?:\{\s*,\s*\}|,?\s*\\!\s*|\\[,;: ]|~)\s*(?=\d{3}(?!\d))")
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,]|\.\d+,)")
-_DECIMAL_COMMA = re.compile(r"([^\d,]*)(\d+),(\d+)([^\d,]*)")
+_DECIMAL_COMMA = re.compile(r"([^\d,()\[\]{}]*)(\d+),(\d+)([^\d,()\[\]{}]*)")
 _MERIDIEM = re.compile(r"(\d)[\s~]*(?:\\(?:text|mbox)\{\s*)?([AaPp])\.?\s?[Mm]\b\.?\s*\}?")
 _WHOLE_TEXT = re.compile(r"\\(?:text|mbox|textbf|mathrm|mathbf|textrm|textit)\s*\{([^{}\\]*)\}")
 _FOREIGN = re.compile(r"[^\W\d_]*[^\x00-\x7f]+(?:[^\W\d_]|[^\x00-\x7f])*")
 _WRAPPED = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _NOISE = re.compile(r"\\(?:left|right|mleft|mright|!|,|;|:|displaystyle|quad|qquad|big[lr]?|Big[lr]?)(?![a-zA-Z])|[$]")
+_TRAILING = re.compile(r"(?:\s|~|\\[,;:! ]|(?<!\\)[.,;:])+$")
+_REMARK = re.compile(r"(?<=[\d}%])\s+\([A-Za-z]+(?: [A-Za-z]+)+\)$")
+_LEADING = re.compile(
+    r"^(?:\\(?:therefore|approx|sim|simeq|implies|Rightarrow|Longrightarrow|to)(?![a-zA-Z])|=(?!=)|:)\s*"
+)
+_CURRENCY = re.compile(r"(?i)^(?:rs\.?|usd|us\$|inr|eur)\s*(?=\d)")
+_DOTTED_THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}")
+_BASED = re.compile(r"(?:\\text\{)?(\d[0-9A-Z]*[A-Z][0-9A-Z]*)\}?_\{?(\d{1,2})\}?")
+_SYNONYMS: dict[str, Node] = {
+    phrase: node
+    for node, phrases in (
+        (Sym("mathbb R"), "all real numbers|all reals|real numbers|all real values|the real numbers|all real x"),
+        (EMPTY_SET, "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|none"),
+        (Text("does not exist"), "dne|does not exist|doesnt exist|d n e"),
+        (Text("infinitely many"), "infinitely many|infinitely many solutions|infinite solutions|infinite"),
+    )
+    for phrase in phrases.split("|")
+}
+"""Phrases with a mathematical meaning."""
 _ABOUT = re.compile(r"(?i)^(?:about|approximately|approx\.?|roughly|around|nearly|exactly|only|just)\s+(?=[-$\\\d.])")
 _SPACE = re.compile(r"\s+")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
@@ -38,7 +58,8 @@ class Reading(msgspec.Struct, frozen=True):
     """The syntax tree; None where it could not be read."""
     other: Node | None = None
     """A second reading of an ambiguous text: `1,234` as a list, `1,22` as a decimal."""
-    other_is_list: bool = False
+    other_kind: Literal["", "list", "decimal", "short decimal"] = ""
+    """How it reads then; a `short decimal` has one digit after the comma and is believed of predictions only."""
     reason: str = ""
     """Why it could not be read; empty otherwise."""
     limited: bool = False
@@ -53,9 +74,11 @@ def clean(text: str) -> str:
     changed = True
     while changed:
         changed = False
-        stripped = text.strip().rstrip(".,;: \n") if not text.endswith("...") else text.strip()
-        stripped = stripped + " " if stripped.endswith("\\") and text != stripped else stripped
-        if stripped != text and stripped + " " != text:
+        text = _LEADING.sub("", text.strip())
+        if text.endswith("\\\\"):
+            text = text[:-2]
+        stripped = _REMARK.sub("", _TRAILING.sub("", text))
+        if stripped != text and not text.endswith("..."):
             text, changed = stripped, True
         for opening, closing in _WRAPPED:
             if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
@@ -107,6 +130,14 @@ def read(text: str) -> Reading:
     key = normal_form(text)
     if not key:
         return Reading("", None, reason="empty")
+    based = _BASED.fullmatch(text)
+    if based is not None:
+        return Reading(key, Based(based.group(1), int(based.group(2))))
+    phrase = " ".join(_WORDY.findall(_MARKUP.sub(" ", text.replace("'", "")))).lower()
+    if phrase.endswith("does not exist"):
+        phrase = "does not exist"
+    if phrase in _SYNONYMS and not any(c.isdigit() for c in text):
+        return Reading(key, _SYNONYMS[phrase])
     joined = _prepare(text)
     try:
         node = parse(joined)
@@ -131,6 +162,9 @@ def _prepare(text: str) -> str:
         text = _LATEX_GROUPS.sub("", text)
         if "," in text:
             text = _join_thousands(text)
+    text = _CURRENCY.sub("", text)
+    if "." in text and _DOTTED_THOUSANDS.fullmatch(text):
+        text = text.replace(".", "")
     if ("m" in text or "M" in text) and _MERIDIEM.search(text):
         text = _MERIDIEM.sub(lambda m: f"{m.group(1)} \\text{{{m.group(2).lower()}m}}", text)
     return text
@@ -150,15 +184,15 @@ def _join_thousands(text: str) -> str:
     return _THOUSANDS.sub(joined, text)
 
 
-def _second_reading(text: str, joined: str) -> tuple[Node | None, bool]:
-    if "," not in text:
-        return None, False
-    if text != joined and re.fullmatch(r"[-\d,\s]+", text):
-        return _try(text), True
-    found = _DECIMAL_COMMA.fullmatch(joined)
-    if found is not None:
-        return _try(f"{found.group(1)}{found.group(2)}.{found.group(3)}{found.group(4)}"), False
-    return None, False
+def _second_reading(text: str, joined: str) -> tuple[Node | None, Literal["", "list", "decimal", "short decimal"]]:
+    if "," in text:
+        if text != joined and re.fullmatch(r"[-\d,\s]+", text):
+            return _try(text), "list"
+        found = _DECIMAL_COMMA.fullmatch(joined)
+        if found is not None:
+            before, whole, fraction, after = found.groups()
+            return _try(f"{before}{whole}.{fraction}{after}"), "decimal" if len(fraction) > 1 else "short decimal"
+    return None, ""
 
 
 def _try(text: str) -> Node | None:

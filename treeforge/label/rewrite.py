@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd, lcm
 
 from treeforge.label.exact import InexactError, rational
-from treeforge.label.syntax import Add, Call, Degree, Div, Matrix, Mul, Neg, Node, Num, PlusMinus, Pow, Seq
+from treeforge.label.syntax import Add, Call, Degree, Div, Matrix, Mul, Neg, Node, Num, PlusMinus, Pow, Seq, Sym, Text
 from treeforge.label.walk import traits
 
 
@@ -55,30 +55,82 @@ def without_degrees(node: Node) -> Node:
 
 
 def fold_matrices(node: Node) -> Node:
-    """Sums of matrices and multiples of a matrix as one matrix; other nodes as they are."""
+    """Sums, products, small powers, transposes and determinants of matrices worked out; other nodes as they are."""
     if isinstance(node, Neg):
         inner = fold_matrices(node.x)
         return _scaled(Num(-1), inner) if isinstance(inner, Matrix) else node
     if isinstance(node, Mul):
-        matrices = [factor for factor in node.factors if isinstance(factor, Matrix)]
-        others = tuple(factor for factor in node.factors if not isinstance(factor, Matrix))
-        if len(matrices) == 1 and others:
-            return _scaled(others[0] if len(others) == 1 else Mul(others), matrices[0])
-        return node
-    if isinstance(node, Div) and isinstance(node.a, Matrix):
-        return Matrix(tuple(tuple(Div(cell, node.b) for cell in row) for row in node.a.rows))
+        result: Node | None = None
+        scalars: list[Node] = []
+        for factor in map(fold_matrices, node.factors):
+            if not isinstance(factor, Matrix):
+                scalars.append(factor)
+            elif isinstance(result, Matrix):
+                result = _multiplied(result, factor)
+                if result is None:
+                    return node
+            else:
+                result = factor
+        if not isinstance(result, Matrix):
+            return node
+        return _scaled(Mul(tuple(scalars)), result) if scalars else result
+    if isinstance(node, Div):
+        inner = fold_matrices(node.a)
+        if isinstance(inner, Matrix):
+            return Matrix(tuple(tuple(Div(cell, node.b) for cell in row) for row in inner.rows))
+    if isinstance(node, Pow):
+        return _matrix_power(node)
+    if isinstance(node, Call) and node.name == "det" and isinstance(node.args[0], Matrix):
+        rows = node.args[0].rows
+        return _determinant(rows) if len(rows) == len(rows[0]) <= 4 else node
     if isinstance(node, Add):
         terms = [fold_matrices(term) for term in node.terms]
         matrices = [term for term in terms if isinstance(term, Matrix)]
-        shape = {(len(m.rows), len(m.rows[0])) for m in matrices}
-        if len(matrices) == len(terms) and len(shape) == 1:
-            rows = zip(*(m.rows for m in matrices), strict=True)
-            return Matrix(tuple(tuple(Add(cells) for cells in zip(*row, strict=True)) for row in rows))
+        if len(matrices) == len(terms) and len({(len(m.rows), len(m.rows[0])) for m in matrices}) == 1:
+            stacked = zip(*(m.rows for m in matrices), strict=True)
+            return Matrix(tuple(tuple(Add(cells) for cells in zip(*row, strict=True)) for row in stacked))
+        return Add(tuple(terms))
     return node
 
 
 def _scaled(factor: Node, matrix: Matrix) -> Matrix:
     return Matrix(tuple(tuple(Mul((factor, cell)) for cell in row) for row in matrix.rows))
+
+
+def _multiplied(a: Matrix, b: Matrix) -> Matrix | None:
+    if len(a.rows[0]) != len(b.rows) or len(b.rows) > 5:
+        return None
+    columns = list(zip(*b.rows, strict=True))
+    return Matrix(
+        tuple(
+            tuple(Add(tuple(Mul(pair) for pair in zip(row, column, strict=True))) for column in columns)
+            for row in a.rows
+        )
+    )
+
+
+def _matrix_power(node: Pow) -> Node:
+    base = fold_matrices(node.base)
+    if not isinstance(base, Matrix):
+        return node
+    if node.exponent in (Sym("T"), Text("T")):
+        return Matrix(tuple(zip(*base.rows, strict=True)))
+    if not isinstance(node.exponent, Num) or node.exponent.q != 1 or not 1 <= node.exponent.p <= 3:
+        return node
+    result: Matrix | None = base
+    for _ in range(node.exponent.p - 1):
+        result = _multiplied(result, base) if result is not None else None
+    return result if result is not None else node
+
+
+def _determinant(rows: tuple[tuple[Node, ...], ...]) -> Node:
+    """Expanded along the first row; 4 x 4 at most."""
+    if len(rows) == 1:
+        return rows[0][0]
+    minors = [
+        Mul((cell, _determinant(tuple(row[:i] + row[i + 1 :] for row in rows[1:])))) for i, cell in enumerate(rows[0])
+    ]
+    return Add(tuple(Neg(minor) if i % 2 else minor for i, minor in enumerate(minors)))
 
 
 def expand_divisors(node: Node) -> Node:

@@ -69,7 +69,7 @@ def _is_inequality(node: Relation) -> bool:
 
 def _pieces(node: Node) -> list[Piece] | None:
     if isinstance(node, Sym) and node.name in _REALS:
-        return _complement([])
+        return complement([])
     if isinstance(node, Seq):
         return _from_brackets(node)
     if isinstance(node, SetOp):
@@ -83,7 +83,7 @@ def _pieces(node: Node) -> list[Piece] | None:
             elif node.op == "intersection":
                 result = _intersection(_merged(result), _merged(other))
             else:
-                result = _intersection(_merged(result), _complement(_merged(other)))
+                result = _intersection(_merged(result), complement(_merged(other)))
         return result
     if isinstance(node, Relation):
         return _from_relation(node)
@@ -123,7 +123,7 @@ def _from_relation(node: Relation) -> list[Piece] | None:
         return _pieces(node.operands[1])
     if not _is_inequality(node):
         return None
-    result: list[Piece] = _complement([])
+    result: list[Piece] = complement([])
     for left, op, right in zip(node.operands, node.ops, node.operands[1:], strict=False):
         step = _half_line(left, op, right)
         if step is None:
@@ -150,10 +150,10 @@ def _half_line(left: Node, op: str, right: Node) -> list[Piece] | None:
         op = _FLIPPED[op] if negative else op
     if bound is None or not bound.is_finite():
         return None
-    everything = _complement([])[0]
+    everything = complement([])[0]
     closed = op in ("<=", ">=")
     if op == "!=":
-        return _complement([Piece(bound, True, bound, True)])
+        return complement([Piece(bound, True, bound, True)])
     if op in ("<", "<="):
         return [Piece(everything.low, False, bound, closed)]
     return [Piece(bound, closed, everything.high, False)]
@@ -213,7 +213,7 @@ def _merged(pieces: list[Piece]) -> list[Piece]:
     return result
 
 
-def _complement(pieces: list[Piece]) -> list[Piece]:
+def complement(pieces: list[Piece]) -> list[Piece]:
     """The real line without canonical pieces."""
     low: Ball = real_value(Neg(INFINITY))
     high: Ball = real_value(INFINITY)

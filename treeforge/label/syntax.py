@@ -7,8 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 
-class _Node(msgspec.Struct, frozen=True, gc=False):
-    """Base of all nodes: immutable and hashable."""
+class _Node(msgspec.Struct, frozen=True, gc=False, tag=True):
+    """Base of all nodes: immutable, hashable, tagged in JSON."""
 
 
 class Num(_Node, frozen=True, gc=False):

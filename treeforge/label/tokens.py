@@ -77,6 +77,7 @@ _BOUND = {
 }
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d+)\}")
 _GLUED = re.compile(r"(or|and)([A-Z])$")
+_ACCENTS = {"overrightarrow": "vec", "widehat": "hat", "Bbb": "mathbb"}
 _GLUED_MACRO = re.compile(r"(q?quad|cdot|times|pi|infty|cup|cap|leq?|geq?|neq?|pm|circ|in|ldots|dots)([A-Za-z]{1,3})$")
 _PREFIXED = re.compile(r"(arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|sqrt|pi)([A-Za-z]{1,2})$")
 
@@ -148,6 +149,8 @@ def _letters(run: str, spaced: bool, tokens: list[Token]) -> None:
     name = FUNCTION_NAMES.get(run)
     if name is not None:
         tokens.append(Token("func", name, spaced))
+    elif run == "mod":
+        tokens.append(Token("op", "mod", spaced))
     elif run in WORD_CONSTANTS:
         tokens.append(Token("const", WORD_CONSTANTS[run], spaced))
     elif run.lower() in ("and", "or"):
@@ -224,8 +227,12 @@ def _styled(name: str, text: str, position: int, spaced: bool, tokens: list[Toke
         content, position = found.group(1), found.end()
     content = re.sub(r"\\(?:text|mathrm|mbox|textbf|,|;|!| )\s*|[{}~$]", " ", content)
     content = " ".join(content.split())
-    if name in ALPHABETS:
-        tokens.append(Token("sym", f"{name} {content}", spaced))
+    if name == "overline" and len(content) > 1 and content.isalpha():
+        _letters(content, spaced, tokens)
+    elif name in ALPHABETS:
+        tokens.append(Token("sym", f"{_ACCENTS.get(name, name)} {content}", spaced))
+    elif content == "mod":
+        tokens.append(Token("op", "mod", spaced))
     elif content.lower() in ("and", "or", ",", "and,", "or,", ", and", ", or"):
         tokens.append(Token("sep", "or" if "or" in content else "and", spaced))
     elif (name in FONTS and content in FUNCTION_NAMES) or (name == "mathrm" and len(content) == 1):

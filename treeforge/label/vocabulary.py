@@ -20,6 +20,7 @@ FUNCTION_NAMES = {
     "arctg": "arctan",
     "cosec": "csc",
     "ceiling": "ceil",
+    "trace": "tr",
     "hcf": "gcd",
     "sign": "sgn",
     "asin": "arcsin",
@@ -96,7 +97,14 @@ MACROS: dict[str, tuple[str, str]] = {
     "lvert": ("open", "abs"),
     "rvert": ("close", "abs"),
     "vert": ("|", "|"),
-    "mid": ("|", "|"),
+    "mid": ("mid", "|"),
+    "to": ("rel", "to"),
+    "rightarrow": ("rel", "to"),
+    "longrightarrow": ("rel", "to"),
+    "bmod": ("op", "mod"),
+    "mod": ("op", "mod"),
+    "pmod": ("pmod", "mod"),
+    "sim": ("rel", "approx"),
     "colon": ("op", ":"),
     "ldots": ("dots", "..."),
     "dots": ("dots", "..."),
@@ -113,7 +121,7 @@ MACROS: dict[str, tuple[str, str]] = {
     "angle": ("angle", ""),
     "triangle": ("angle", ""),
 }
-STRUCTURES = frozenset(("sqrt", "sum", "prod", "int", "pmod"))
+STRUCTURES = frozenset(("sqrt", "sum", "prod", "int", "lim"))
 FRACTIONS = frozenset(("dfrac", "tfrac", "cfrac", "frac"))
 BINOMIALS = frozenset(("dbinom", "tbinom", "binom"))
 IGNORED = _words("""
@@ -157,11 +165,13 @@ _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+")
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 
 
-SHORT_WORDS = _words("""
-    cm km mm kg mg ml ft yd in lb oz mi mph kph sec min hr hrs day days pct am pm cup cups dm gm gal rad deg
-    men the for not all yes has are was is of to no odd even east west
+SHORT_UNITS = _words("""
+    cm km mm kg mg ml ft yd in lb oz mi mph kph sec min hr hrs day days pct am pm cup cups dm gm gal rad deg usd eur gbp
+    inr rmb
 """)
-"""Words of two or three letters that are never products of variables; in `Quantity` most of them are units."""
+"""Units of two or three letters."""
+SHORT_WORDS = SHORT_UNITS | _words("men the for not all yes has are was is of to no odd even east west")
+"""Words of two or three letters that are never products of variables."""
 
 
 def ascii_math(text: str) -> str:

@@ -29,7 +29,7 @@ from treeforge.label.syntax import (
 )
 from treeforge.label.vocabulary import FUNCTIONS
 
-_KNOWN = FUNCTIONS | {"root", "factorial", "conj"}
+_KNOWN = FUNCTIONS | {"root", "factorial", "conj", "mod"}
 
 
 class Traits(NamedTuple):
@@ -48,13 +48,17 @@ class Traits(NamedTuple):
     divisors: bool
     """A `gcd` or `lcm` stands in it."""
     matrices: bool
+    bigs: bool
+    """A sum, product, limit or integral stands in it."""
+    sums: bool
+    """A sum or product over a running variable stands in it."""
 
 
 @lru_cache(maxsize=4096)
 def traits(node: Node) -> Traits:
     """Walk the tree once."""
     symbols: set[str] = set()
-    imaginary = bare_log = unknown = plus_minus = degrees = divisors = matrices = False
+    imaginary = bare_log = unknown = plus_minus = degrees = divisors = matrices = bigs = sums = False
     bound: set[str] = set()
     stack: list[Node] = [node]
     while stack:
@@ -73,6 +77,8 @@ def traits(node: Node) -> Traits:
             stack.extend(item.args)
         elif isinstance(item, Big):
             bound.add(item.var)
+            bigs = True
+            sums = sums or item.op in ("sum", "prod")
             stack.append(item.body)
             stack.extend(x for x in (item.low, item.high) if x is not None)
         elif isinstance(item, Text | Seq | SetOp | Relation | Ratio):
@@ -82,7 +88,9 @@ def traits(node: Node) -> Traits:
             degrees = degrees or isinstance(item, Degree)
             matrices = matrices or isinstance(item, Matrix)
             stack.extend(children(item))
-    return Traits(frozenset(symbols - bound), imaginary, bare_log, unknown, plus_minus, degrees, divisors, matrices)
+    return Traits(
+        frozenset(symbols - bound), imaginary, bare_log, unknown, plus_minus, degrees, divisors, matrices, bigs, sums
+    )
 
 
 def children(node: Node) -> tuple[Node, ...]:

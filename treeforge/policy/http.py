@@ -77,24 +77,17 @@ class JsonClient:
             import httpx2
         except ImportError:
             raise MissingExtraError("the server policy", "server") from None
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
-        key = (api_key or "").strip()
-        if key:
-            if not (key.isascii() and key.isprintable()) or " " in key:
-                raise ConfigError("the API key holds characters that no HTTP header can carry; is it the right text?")
-            headers["Authorization"] = f"Bearer {key}"
-        self._key = key
+        self._key = (api_key or "").strip()
+        if not (self._key.isascii() and self._key.isprintable()) or " " in self._key:
+            raise ConfigError("the API key holds characters that no HTTP header can carry; is it the right text?")
         self._timeout = timeout
         self._max_reply_bytes = max_reply_bytes
+        # Posts are limited by slots, so that the clock of a request that waits for its turn does not run.
         self._slots = asyncio.Semaphore(concurrency)
-        self._client = httpx2.AsyncClient(
-            headers=headers,
-            timeout=httpx2.Timeout(None, connect=min(CONNECT_SECONDS, timeout)),
-            # Posts are limited by slots, so that the clock of a request that waits for its turn does not run.
-            limits=httpx2.Limits(max_keepalive_connections=concurrency, keepalive_expiry=IDLE_SECONDS),
-            # A proxy from the environment is for the world outside, never for a server on this machine.
-            mounts=dict.fromkeys((f"all://{host}" for host in _LOOPBACK), None),
-        )
+        # One client a slot: a pool looks at each of its connections for every request, which with hundreds of them
+        # costs more than the request. Last in, first out, so that the connections in use are the warm ones.
+        self._idle: list[httpx2.AsyncClient] = []
+        self._ssl = httpx2.create_ssl_context()
 
     async def post(self, url: str, payload: dict[str, Any]) -> dict[str, Any]:
         """The reply's JSON object.
@@ -112,13 +105,28 @@ class JsonClient:
 
     async def close(self) -> None:
         """Close all connections; may be called twice."""
-        await self._client.aclose()
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    def _new_client(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
+        return httpx2.AsyncClient(
+            headers=headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
+            timeout=httpx2.Timeout(None, connect=min(CONNECT_SECONDS, self._timeout)),
+            limits=httpx2.Limits(keepalive_expiry=IDLE_SECONDS),
+            # A proxy from the environment is for the world outside, never for a server on this machine.
+            mounts=dict.fromkeys((f"all://{host}" for host in _LOOPBACK), None),
+            verify=self._ssl,
+        )
 
     async def _send(self, method: str, url: str, content: bytes | None, seconds: float) -> dict[str, Any]:
         import httpx2
 
+        client = self._idle.pop() if self._idle else self._new_client()
         try:
-            async with asyncio.timeout(seconds), self._client.stream(method, url, content=content) as response:
+            async with asyncio.timeout(seconds), client.stream(method, url, content=content) as response:
                 body = await self._read(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             raise UnreachableError(f"{url}: cannot be reached ({self._about(error)})") from None
@@ -126,6 +134,8 @@ class JsonClient:
             raise ReplyError(f"{url}: no complete reply within {seconds:g} s", doubtful=True) from None
         except httpx2.RequestError as error:
             raise ReplyError(f"{url}: the connection broke ({self._about(error)})", doubtful=True) from None
+        finally:
+            self._idle.append(client)
         if response.status_code != HTTPStatus.OK:
             raise self._failure(url, response, body)
         reply = _decode(body)

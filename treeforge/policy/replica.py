@@ -78,8 +78,7 @@ class Replica:
             self._most = min(self._most, n - half)
             return samples
         if len(samples) < n:
-            if len(samples) == 1:
-                self._most = 1
+            self._most = min(self._most, len(samples))
             samples += await self.ask(request, first + len(samples), n - len(samples))
         return samples[:n]
 

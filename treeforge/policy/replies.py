@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from treeforge.config import StepsConfig
@@ -116,7 +118,7 @@ def _sample(choice: Choice, stops: Stops, tokens: int) -> Sample:
         return Sample(text=cleaned, finish=finish, tokens=tokens)
     unlisted = max(0, tokens - len(listed))
     if len(text) < len(choice.text):  # cut here: what was sampled beyond is paid for, and no part of the text
-        kept = _starting_before(len(text), listed)
+        (kept,) = _starting_before([len(text)], listed)
         listed, logprobs, unlisted = listed[:kept], logprobs[:kept], 0
     total = math.fsum(logprobs)
     if not _agree("".join(listed), text):
@@ -189,11 +191,11 @@ def _listed(listing: Any, text: str) -> tuple[list[str] | None, list[float] | No
         entries, tokens, values = [], listing.get("tokens"), listing.get("token_logprobs")
     if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values):
         return None, None
-    if not all(isinstance(token, str) for token in tokens):
+    if not {str}.issuperset(map(type, tokens)):
         return None, None
     if entries and not _agree("".join(tokens), text):
         tokens = _from_bytes(entries) or tokens
-    known = all(isinstance(value, float | int) and math.isfinite(value) for value in values)
+    known = {float, int}.issuperset(map(type, values)) and math.isfinite(sum(values))
     return tokens, values if known else None
 
 
@@ -214,27 +216,15 @@ def _agree(tokens: str, text: str) -> bool:
     return tokens.startswith(text) or text.startswith(tokens)
 
 
-def _starting_before(end: int, tokens: list[str]) -> int:
-    """How many tokens start before this position of the text."""
-    position = 0
-    for i, token in enumerate(tokens):
-        if position >= end:
-            return i
-        position += len(token)
-    return len(tokens)
+def _starting_before(ends: Iterable[int], tokens: list[str]) -> list[int]:
+    """How many tokens start before each of these positions of the text."""
+    starts = list(accumulate(map(len, tokens[:-1]), initial=0)) if tokens else []
+    return [bisect_left(starts, end) for end in ends]
 
 
 def _by_step(steps: list[str], tokens: list[str], logprobs: list[float]) -> tuple[list[int], list[float]]:
     if not steps:
         return [], []
-    counts, sums = [0] * len(steps), [0.0] * len(steps)
-    step, last = 0, len(steps) - 1
-    position, end = 0, len(steps[0])
-    for token, logprob in zip(tokens, logprobs, strict=True):
-        while position >= end and step < last:
-            step += 1
-            end += len(steps[step])
-        counts[step] += 1
-        sums[step] += logprob
-        position += len(token)
-    return counts, sums
+    cuts = [0, *_starting_before(accumulate(map(len, steps[:-1])), tokens), len(tokens)]
+    spans = list(pairwise(cuts))
+    return [end - start for start, end in spans], [math.fsum(logprobs[start:end]) for start, end in spans]

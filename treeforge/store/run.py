@@ -315,7 +315,7 @@ class RunFolder:
 
     def _block_tables(self, block: int, wanted: set[int]) -> tuple[pa.Table, pa.Table]:
         """Nodes and rollouts of the wanted trees of a block, spilled ones before merged ones."""
-        spilled = {n: self._read_spill(n) for n in sorted(wanted) if self._spill(n).exists()}
+        spilled = {n: (nodes, rollouts) for n, nodes, rollouts in self.spilled(sorted(wanted))}
         merged: list[tuple[pa.Table, pa.Table]] = []
         rest = wanted - spilled.keys()
         if rest:

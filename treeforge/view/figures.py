@@ -16,11 +16,16 @@ _ANSWER_CELLS = 24
 _HIGH, _LOW = 0.75, 0.25
 
 
+def styled(text: str, style: str) -> Text:
+    """A `Text` that can be appended to: unlike `Text(text, style)` it hands its style on to nothing."""
+    return Text().append(text, style)
+
+
 def value_text(value: float) -> Text:
     """A value in 4 cells, green from 0.75 on and red up to 0.25; a dash where there is no evidence."""
     if math.isnan(value):
-        return Text(f"{UNKNOWN:>4}", "dim")
-    return Text(f"{value:.2f}", "green" if value >= _HIGH else "red" if value <= _LOW else "yellow")
+        return styled(f"{UNKNOWN:>4}", "dim")
+    return styled(f"{value:.2f}", "green" if value >= _HIGH else "red" if value <= _LOW else "yellow")
 
 
 def interval_text(low: float, high: float) -> str:
@@ -36,18 +41,18 @@ def ending_text(finish: int, verdict: int, answer: str, *, cells: int | None = _
     """How a trajectory ended: `✓ 72`, `✗ 70`, `✗ truncated`, `? 7 undecided`, `! engine error`; empty if it goes on."""
     said = one_line(answer, cells)
     if finish == Finish.ERROR:
-        return Text("! engine error" + (f": {said}" if said else ""), "magenta")
+        return styled("! engine error" + (f": {said}" if said else ""), "magenta")
     if verdict == NO_VERDICT:
         return Text()
     if verdict == Verdict.CORRECT:
-        return Text(f"✓ {said}", "bold green")
+        return styled(f"✓ {said}", "bold green")
     if verdict == Verdict.UNDECIDED:
-        return Text(f"? {said} undecided", "yellow")
+        return styled(f"? {said} undecided", "yellow")
     if finish == Finish.TRUNCATED:
-        return Text("✗ truncated", "red")
+        return styled("✗ truncated", "red")
     if verdict == Verdict.NO_ANSWER:
-        return Text("✗ no answer", "red")
-    return Text(f"✗ {said}" + (" unparsable" if verdict == Verdict.UNPARSABLE else ""), "red")
+        return styled("✗ no answer", "red")
+    return styled(f"✗ {said}" + (" unparsable" if verdict == Verdict.UNPARSABLE else ""), "red")
 
 
 def count_text(count: float) -> str:

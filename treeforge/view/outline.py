@@ -12,7 +12,7 @@ from rich.text import Text
 from treeforge.printable import one_line, printable
 from treeforge.tree import Tree
 from treeforge.view.best import BestPath
-from treeforge.view.figures import count_text, ending_text, fold, interval_text, value_text
+from treeforge.view.figures import count_text, ending_text, fold, interval_text, styled, value_text
 from treeforge.view.valued import ValuedTree
 
 MAX_LINES = 400
@@ -79,7 +79,7 @@ def outline(
         if level > most_guides:
             guides = "⋯ " + guides[-2 * (most_guides - 1) :] if most_guides > 1 else "⋯ "
 
-        line = Text("*  " if node in on_best else "   ", "bold green")
+        line = styled("*  " if node in on_best else "   ", "bold green")
         line.append_text(value_text(float(values.value[node])))
         line.append(f"  {interval_text(float(values.low[node]), float(values.high[node]))} ", "dim")
         line.append(f"{values.rollouts[node]:>{columns.outcomes}} {own[node]:>{columns.own}} ")
@@ -100,7 +100,7 @@ def outline(
 
 def _label(tree: Tree, node: int, hidden: int) -> Text:
     """`12 ×3 ✓ 72 ` before the step's text."""
-    label = Text(f"{node} ", "cyan")
+    label = styled(f"{node} ", "cyan")
     if tree.multiplicity[node] != 1:
         label.append(f"×{count_text(float(tree.multiplicity[node]))} ", "cyan")
     ending = ending_text(int(tree.finish[node]), int(tree.verdict[node]), tree.answer[node])
@@ -130,7 +130,7 @@ def _wrapped(line: Text, follow: str, text: str, console: Console) -> Iterator[T
     first, *rest = fold(text, max(console.width - indent, 8), console)
     yield line.append_text(first)
     for part in rest:
-        yield Text(follow.ljust(indent), "dim").append_text(part)
+        yield styled(follow.ljust(indent), "dim").append_text(part)
 
 
 def _below(tree: Tree, deepest: int) -> list[int]:

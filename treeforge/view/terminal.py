@@ -17,7 +17,7 @@ from treeforge.printable import one_line, printable
 from treeforge.problem import Problem
 from treeforge.tree import Rollout
 from treeforge.view.best import BestPath
-from treeforge.view.figures import UNKNOWN, count_text, ending_text, fold, interval_text, value_text
+from treeforge.view.figures import UNKNOWN, count_text, ending_text, fold, interval_text, styled, value_text
 from treeforge.view.outline import LEGEND, MAX_LINES, outline
 from treeforge.view.valued import ValuedTree
 
@@ -30,7 +30,7 @@ def problem_lines(
 ) -> Iterator[Text]:
     """The problem: its number, id, status with reason, question and gold answer."""
     status, reason = outcome
-    title = Text(f"Problem {number}", "bold").append(f"  {one_line(problem.problem_id, 40)}  ", "bold cyan")
+    title = styled(f"Problem {number}", "bold").append(f"  {one_line(problem.problem_id, 40)}  ", "bold cyan")
     told = f"{status}: {reason}" if reason else status
     room = max(console.width - title.cell_len, 20)
     yield title.append(one_line(told, room), "red" if status == "failed" else "dim")
@@ -64,11 +64,11 @@ def tree_lines(
 def node_lines(shown: ValuedTree, node: int, console: Console) -> Iterator[Text]:
     """One node: the whole prefix step by step, every field, its children, and its own rollouts in full."""
     tree, values = shown.record.tree, shown.values
-    yield Text(f"Node {node}", "bold").append(
+    yield styled(f"Node {node}", "bold").append(
         f"  depth {tree.depth[node]}, parent {tree.parent[node]}" if node else "  the root", "dim"
     )
     for name, text in _fields(shown, node):
-        yield Text(f"{name:<12}", "dim").append_text(text)
+        yield styled(f"{name:<12}", "dim").append_text(text)
     children = [row for row, parent in enumerate(tree.parent.tolist()) if parent == node]
     if children:
         yield Text()
@@ -100,7 +100,8 @@ def _fields(shown: ValuedTree, node: int) -> Iterator[tuple[str, Text]]:
     value = value_text(float(values.value[node]))
     if not math.isnan(values.value[node]):
         value.append(f" in [{low:.3f}, {high:.3f}], standard error {values.stderr[node]:.3f}")
-    yield "value", value.append(f"; {values.rollouts[node]:,} outcomes, {values.undecided[node]:,} undecided")
+    yield "value", value
+    yield "outcomes", Text(f"{values.rollouts[node]:,} decided, {values.undecided[node]:,} undecided, at or below")
     hard = int(shown.hard[node])
     yield "hard label", Text(UNKNOWN if hard == NO_LABEL else f"{hard} (threshold {shown.config.threshold})")
     yield (
@@ -130,7 +131,9 @@ def _best_lines(shown: ValuedTree, best: BestPath | None, console: Console, full
     if best is None:
         yield Text("No best path: no completion of this problem ended correct.", "yellow")
         return
-    yield Text("Best path", "bold green").append("  the highest value at each step that leads to a correct end", "dim")
+    yield styled("Best path", "bold green").append(
+        "  the highest value at each step that leads to a correct end", "dim"
+    )
     for step, row in enumerate(best.nodes, start=1):
         yield from _step_lines(shown, row, step, console, full=full)
     if best.rollout is not None:
@@ -143,7 +146,7 @@ def _best_lines(shown: ValuedTree, best: BestPath | None, console: Console, full
 def _step_lines(shown: ValuedTree, row: int, step: int, console: Console, *, full: bool) -> Iterator[Text]:
     """One step of a path: its place, node and value, then its text."""
     tree, values = shown.record.tree, shown.values
-    head = Text(_step_title(step), "bold")
+    head = styled(_step_title(step), "bold")
     head.append_text(value_text(float(values.value[row])))
     head.append(f" {interval_text(float(values.low[row]), float(values.high[row]))}", "dim").append(
         f" node {row}", "cyan"
@@ -156,7 +159,7 @@ def _step_lines(shown: ValuedTree, row: int, step: int, console: Console, *, ful
 
 
 def _rollout_lines(index: int, rollout: Rollout, console: Console) -> Iterator[Text]:
-    head = Text(_step_title(index), "bold").append_text(_rollout_ending(rollout))
+    head = styled(_step_title(index), "bold").append_text(_rollout_ending(rollout))
     yield head.append(f"  {rollout.tokens:,} tokens, log-probability {_nats(rollout.logprob)}", "dim")
     if rollout.steps:
         yield from _paragraph(" " * len(_step_title(0)), "".join(rollout.steps), console, full=True)
@@ -178,6 +181,6 @@ def _paragraph(head: str, text: str, console: Console, full: bool) -> Iterator[T
     """`text` folded at the console's width, after `head` and then under it."""
     body = printable(text if full else text[:MAX_TEXT]).strip("\n")
     for index, line in enumerate(fold(body, max(console.width - len(head), 20), console)):
-        yield Text(head if index == 0 else " " * len(head), "dim").append_text(line)
+        yield styled(head if index == 0 else " " * len(head), "dim").append_text(line)
     if not full and len(text) > MAX_TEXT:
         yield Text(f"{' ' * len(head)}… {len(text) - MAX_TEXT:,} more characters (--full)", "yellow")

@@ -1,0 +1,160 @@
+"""Worker processes for symbolic work: warm, reused, limited in memory and time, killed and replaced when over.
+
+Plain subprocesses that speak JSON lines, so that they work under asyncio, threads, forked hosts and notebooks, need no
+signals, and unpickle nothing. Run as `python -m treeforge.label.workers` in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from typing import IO
+
+import msgspec
+
+from treeforge.errors import TreeforgeError
+from treeforge.label.syntax import Node
+
+MEMORY_BYTES = 2 << 30
+"""Address space of a worker."""
+CPU_SECONDS = 300
+"""Processor time of a worker's whole life."""
+JOBS_A_LIFE = 300
+"""A worker is replaced after so many jobs."""
+START_SECONDS = 60.0
+"""How long a worker may take to import sympy."""
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Two syntax trees to compare."""
+
+    a: Node
+    b: Node
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Job).decode
+
+
+class SymbolicWorker:
+    """One worker process, started when it is first needed. Thread-safe: one job at a time."""
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self.seconds = seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        self._owner = 0
+        self._jobs = 0
+
+    def start(self) -> None:
+        """Start the process and wait until sympy is loaded. Raises `TreeforgeError` where it does not start."""
+        with self._lock:
+            self._ensure()
+
+    def same(self, a: Node, b: Node) -> bool | None:
+        """Whether sympy finds the two the same; None where it does not say, or not within the time."""
+        with self._lock:
+            try:
+                process = self._ensure()
+            except (TreeforgeError, OSError):
+                return None
+            assert process.stdin is not None
+            try:
+                process.stdin.write(_encode(Job(a, b)) + b"\n")
+                process.stdin.flush()
+                answer = self._answers.get(timeout=self.seconds)
+            except (queue.Empty, OSError):
+                self._stop()
+                return None
+            self._jobs += 1
+            if not answer or self._jobs >= JOBS_A_LIFE:
+                self._stop()
+            return {b"true\n": True, b"false\n": False}.get(answer)
+
+    def close(self) -> None:
+        """End the process; the next job starts another one."""
+        with self._lock:
+            self._stop()
+
+    def _ensure(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._owner != os.getpid():
+            self._process = None  # a forked child: the pipes belong to the parent
+        if self._process is not None and self._process.poll() is not None:
+            self._stop()
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "treeforge.label.workers"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self._owner, self._jobs, self._answers = os.getpid(), 0, queue.Queue()
+            assert self._process.stdout is not None
+            reader = threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True)
+            reader.start()
+            try:
+                ready = self._answers.get(timeout=START_SECONDS)
+            except queue.Empty:
+                ready = b""
+            if ready != b"ready\n":
+                self._stop()
+                raise TreeforgeError("the symbolic worker did not start; is sympy installed for this Python?")
+        return self._process
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    try:
+                        stream.close()
+                    except OSError:
+                        pass
+
+
+def _read(stream: IO[bytes], answers: queue.Queue[bytes]) -> None:
+    """Lines of a worker to its queue, an empty one at the end."""
+    try:
+        for line in stream:
+            answers.put(line)
+    except (OSError, ValueError):
+        pass
+    answers.put(b"")
+
+
+def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
+    """The child: one JSON line a job, one line an answer, until the parent closes the pipe."""
+    _limit()
+    import sympy  # noqa: F401  (loaded before the first job's clock starts)
+
+    from treeforge.label.symbolic import symbolic_same
+
+    answers.write(b"ready\n")
+    answers.flush()
+    for line in jobs:
+        try:
+            job = _decode(line)
+            result = symbolic_same(job.a, job.b)
+        except (MemoryError, RecursionError, msgspec.DecodeError):
+            result = None
+        answers.write(_encode(result) + b"\n")
+        answers.flush()
+
+
+def _limit() -> None:
+    try:
+        import resource
+    except ImportError:  # not on Windows: there the parent's clock is the only limit
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)
