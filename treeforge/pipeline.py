@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import platform
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from treeforge.config import BudgetConfig, Machine, Recipe, RunConfig, convert, differences, to_dict
-from treeforge.errors import ConfigError, RecipeChangedError, RunError
+from treeforge.errors import ConfigError, RunError
+from treeforge.manifest import check_identity, check_recipe, new_manifest
 from treeforge.policy import Policy, open_policy
 from treeforge.problem import Problem
 from treeforge.search.scheduler import Forest, Progress
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import SCHEMA_VERSION
 from treeforge.verdict import Judge
 from treeforge.views import ExportSummary, compress, export, label
 
@@ -49,7 +47,6 @@ __all__ = [
 ]
 
 _log = logging.getLogger("treeforge.pipeline")
-_VERSIONED = ("treeforge", "numpy", "pyarrow", "sympy")
 
 OnProgress = Callable[[Progress], None]
 T = TypeVar("T")
@@ -89,9 +86,9 @@ async def run_async(
         raise ConfigError("there are no problems to run")
     if (path / "manifest.json").exists():
         folder = RunFolder.open(path)
-        _check_recipe(folder, config.recipe, problems)
+        check_recipe(folder, config.recipe, problems)
     else:
-        folder = RunFolder.create(path, _manifest(config, source), problems)
+        folder = RunFolder.create(path, new_manifest(config, source), problems)
     return await _go_on(folder, config.machine, policy, judge, on_progress, config)
 
 
@@ -111,7 +108,7 @@ async def resume_async(
     """
     folder = RunFolder.open(Path(path))
     if recipe is not None:
-        _check_recipe(folder, recipe, None)
+        check_recipe(folder, recipe, None)
     if retry_errors:
         with folder:
             folder.lock()
@@ -244,7 +241,7 @@ async def _grow(
 ) -> None:
     assert folder.journal is not None
     async with _started(policy or open_policy(recipe, machine)) as model:
-        _check_identity(folder, model.identity)
+        check_identity(folder, model.identity)
         folder.manifest["machine"] = to_dict(machine)
         folder.write_manifest()
         forest = Forest(
@@ -311,44 +308,6 @@ async def _tick(progress: Progress, on_progress: OnProgress) -> None:
     while True:
         on_progress(progress)
         await asyncio.sleep(0.2)
-
-
-def _manifest(config: RunConfig, source: str) -> dict[str, Any]:
-    versions = {"python": platform.python_version()}
-    for name in _VERSIONED:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "unknown"
-    return {
-        "schema": SCHEMA_VERSION,
-        "versions": versions,
-        **to_dict(config),
-        "problems": {"source": source},
-        "policy": None,
-    }
-
-
-def _check_recipe(folder: RunFolder, recipe: Recipe, problems: Iterable[Problem] | None) -> None:
-    changes = differences(folder.manifest["recipe"], to_dict(recipe))
-    if problems is not None:
-        here = [(p.problem_id, p.question, p.gold_answer) for p in problems]
-        there = [(p.problem_id, p.question, p.gold_answer) for p in folder.problems]
-        if here != there:
-            changes["problems"] = (f"{len(there)} problems", f"{len(here)} others; to add some use `treeforge extend`")
-    if changes:
-        raise RecipeChangedError(folder.path, changes)
-
-
-def _check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
-    """The journal's samples are this policy's own; another model under the same name is refused."""
-    plain = msgspec.json.decode(msgspec.json.encode(identity))
-    known = folder.manifest.get("policy")
-    if known is None:
-        folder.manifest["policy"] = plain
-        folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
-    elif changes := differences(known, plain):
-        raise RecipeChangedError(folder.path, {f"policy identity, {key}": pair for key, pair in changes.items()})
 
 
 def _sync(call: Coroutine[Any, Any, T]) -> T:

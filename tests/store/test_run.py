@@ -11,7 +11,7 @@ from support.runs import EqualStringJudge, problems, scripted_config, table_byte
 
 import treeforge as tf
 from treeforge.errors import DataError, RunError, RunLockedError, StorageError
-from treeforge.pipeline import _manifest
+from treeforge.manifest import new_manifest
 from treeforge.store.run import OPEN, RunFolder
 from treeforge.tree import TreeBuilder, TreeRecord
 
@@ -25,7 +25,7 @@ def record(problem, texts=("a\n",), status="done"):
 
 @pytest.fixture
 def folder(tmp_path):
-    run = RunFolder.create(tmp_path / "run", _manifest(scripted_config(block=3), "test"), problems(7))
+    run = RunFolder.create(tmp_path / "run", new_manifest(scripted_config(block=3), "test"), problems(7))
     yield run
     run.close()
 
@@ -145,7 +145,7 @@ def test_what_is_no_run_is_said_so(tmp_path):
 def test_a_read_only_folder_is_a_clear_error(tmp_path):
     (tmp_path / "ro").mkdir(mode=0o500)
     with pytest.raises(StorageError, match="No right"):
-        RunFolder.create(tmp_path / "ro" / "run", _manifest(scripted_config(), ""), problems(1))
+        RunFolder.create(tmp_path / "ro" / "run", new_manifest(scripted_config(), ""), problems(1))
 
 
 def test_extend_pays_for_nothing_twice_and_equals_one_run(tmp_path):

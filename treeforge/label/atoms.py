@@ -375,6 +375,8 @@ class Atoms(Cursor, ABC):
         environment = self.advance().value
         if environment not in _MATRICES and environment not in _SYSTEMS:
             raise ReadError(f"environment {environment}")
+        if environment in _SYSTEMS:
+            self._drop_alignment()
         rows: list[tuple[Node, ...]] = []
         cells: list[Node] = []
         while self.token.kind != "end":
@@ -401,6 +403,17 @@ class Atoms(Cursor, ABC):
         if not rows or any(len(row) != len(rows[0]) for row in rows):
             raise ReadError("rows of different lengths")
         return Matrix(tuple(rows))
+
+    def _drop_alignment(self) -> None:
+        """`&` beside a relation only aligns it."""
+        rest = self.tokens[self.at :]
+        kept = [
+            token
+            for i, token in enumerate(rest)
+            if token.kind != "&" or "rel" not in (rest[i - 1].kind, rest[min(i + 1, len(rest) - 1)].kind)
+        ]
+        self.tokens[self.at :] = kept
+        self.token = self.tokens[self.at]
 
 
 def _without_differential(node: Node) -> tuple[Node, str]:

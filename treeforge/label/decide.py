@@ -9,7 +9,7 @@ from typing import NamedTuple
 from treeforge.label.check_policy import CheckPolicy
 from treeforge.label.inequality import holds_exactly_on
 from treeforge.label.numeric import Answer, constant_ratio, infinite_sign, is_constant, same_expression
-from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of, without_degrees
+from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of, renamed, without_degrees
 from treeforge.label.sets import is_set_like, real_set, same_set
 from treeforge.label.syntax import (
     Add,
@@ -43,6 +43,7 @@ MAX_ITEMS = 100
 """Longer unordered lists are not matched (route `limit`)."""
 
 _EXPRESSIONS = frozenset((Num, Sym, Const, Add, Neg, Mul, Div, Pow, Call, Big, PlusMinus))
+_MAX_SPELLINGS = 4
 _YES, _NO = Answer(True, "exact"), Answer(False, "exact")
 _RANK: dict[Route, int] = {"none": 0, "string": 1, "exact": 2, "numeric": 3, "symbolic": 4, "limit": 5}
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
@@ -94,8 +95,10 @@ def _expressions(a: Node, b: Node, rules: Rules) -> Answer:
     if left.divisors or right.divisors:
         a, b = expand_divisors(a), expand_divisors(b)
     answer = same_expression(a, b, decimal_digits=rules.policy.decimal_digits)
-    if answer.route == "numeric" and (answer.same is None or (answer.same is False and (left.bigs or right.bigs))):
-        answer = _symbolic(a, b, rules, answer._replace(same=False if left.bigs and right.bigs else None))
+    if answer.route == "numeric" and not answer.same and not (left.unknown or right.unknown):
+        bigs = (left.bigs, right.bigs)
+        if answer.same is None or any(bigs):
+            answer = _symbolic(a, b, rules, answer._replace(same=False if all(bigs) else None))
     if not answer.same and left.degrees != right.degrees and rules.policy.units == "optional":
         plain = same_expression(without_degrees(a), without_degrees(b), decimal_digits=0)
         return plain._replace(reason="a degree sign on one side only") if plain.same else answer
@@ -134,9 +137,11 @@ def _unordered(a: Sequence[Node], b: Sequence[Node], rules: Rules) -> Answer:
     """Each item of one list in the other. The prediction may repeat items where the gold answer does not."""
     if len(a) > MAX_ITEMS or len(b) > MAX_ITEMS:
         return Answer(None, "limit", f"a list of more than {MAX_ITEMS} items")
+    a, b = _bare_values(a, b)
+    if len(a) == 1 < len(b) <= _MAX_SPELLINGS and all(same(b[0], other, rules).same for other in b[1:]):
+        b = b[:1]  # one value written in several ways
     if len(a) < len(b):
         return Answer(False, "exact", f"{len(a)} items, not {len(b)}")
-    a, b = _bare_values(a, b)
     left = list(b)
     answers: list[Answer] = []
     for x in a:
@@ -192,9 +197,10 @@ def _named(node: Node) -> tuple[Node, Node] | None:
 
 
 def _last_exact(node: Relation) -> Node:
-    """The last operand before the first `≈`: what follows that is no longer exact."""
-    for op, operand in zip(node.ops, node.operands, strict=False):
-        if op == "approx" and operand is not node.operands[0]:
+    """The last operand before the first `≈` after the value: what follows that is no longer exact."""
+    start = 1 if _is_name(node.operands[0]) else 0
+    for op, operand in zip(node.ops[start:], node.operands[start:], strict=False):
+        if op == "approx":
             return operand
     return node.operands[-1]
 
@@ -245,7 +251,7 @@ def _two_relations(a: Relation, b: Relation, rules: Rules) -> Answer:
                 return Answer(True, "numeric", "equations up to a constant factor")
     first, second = _named(a), _named(b)
     if first is not None and second is not None:
-        values = same(first[1], second[1], rules)
+        values = same(_with_arguments_of(first, second), second[1], rules)
         if _same_name(first[0], second[0]) or values.same is False:
             return values
         return Answer(False, "exact", "the same value of another variable")
@@ -268,6 +274,15 @@ def _two_relations(a: Relation, b: Relation, rules: Rules) -> Answer:
     if sets is None and one_variable and len(traits(a).symbols) == 1 and not (_EQUALITIES & {*a.ops, *b.ops}):
         return _symbolic(a, b, rules, Answer(None, "numeric", "inequalities that were not solved"))
     return sets or Answer(False, "numeric", "different relations")
+
+
+def _with_arguments_of(a: tuple[Node, Node], b: tuple[Node, Node]) -> Node:
+    """The value of `f(n) = 2n` in the variables of `f(x) = 2x`."""
+    if isinstance(a[0], Call) and isinstance(b[0], Call) and len(a[0].args) == len(b[0].args):
+        pairs = list(zip(a[0].args, b[0].args, strict=True))
+        if all(isinstance(x, Sym) and isinstance(y, Sym) for x, y in pairs):
+            return renamed(a[1], {x.name: y.name for x, y in pairs if isinstance(x, Sym) and isinstance(y, Sym)})
+    return a[1]
 
 
 def _same_name(a: Node, b: Node) -> bool:
@@ -396,6 +411,10 @@ def _quantities(a: Node, b: Node, rules: Rules) -> Answer | None:
     for angle, quantity in ((a, b), (b, a)):
         if isinstance(angle, Degree) and isinstance(quantity, Quantity) and unit_size(quantity.unit) is not None:
             return Answer(False, "exact", f"degrees and {quantity.unit}")
+    if isinstance(a, Degree) != isinstance(b, Degree) and not isinstance(a, Quantity) and not isinstance(b, Quantity):
+        radians = same_expression(a, b, decimal_digits=0)
+        if radians.same:
+            return radians._replace(reason="degrees and radians")
     return same(a.x if isinstance(a, Quantity | Degree) else a, b.x if isinstance(b, Quantity | Degree) else b, rules)
 
 

@@ -24,7 +24,13 @@ _FOREIGN = re.compile(r"[^\W\d_]*[^\x00-\x7f]+(?:[^\W\d_]|[^\x00-\x7f])*")
 _WRAPPED = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
 _NOISE = re.compile(r"\\(?:left|right|mleft|mright|!|,|;|:|displaystyle|quad|qquad|big[lr]?|Big[lr]?)(?![a-zA-Z])|[$]")
 _TRAILING = re.compile(r"(?:\s|~|\\[,;:! ]|(?<!\\)[.,;:])+$")
-_REMARK = re.compile(r"(?<=[\d}%])\s+\([A-Za-z]+(?: [A-Za-z]+)+\)$")
+_REMARK = re.compile(r"(?<=[\d}%])\s+\((?:[A-Za-z]+(?: [A-Za-z]+)+|(?:or|i\.e\.) [^()]*)\)$")
+_FOR_ALL = re.compile(r"^(?:\\text\{\s*(?:for\s+)?all\s*\}|(?:for\s+)?all\s+(?=[a-z]\s*[<>=\\]))\s*")
+_SYSTEM = re.compile(r"\\left\s*\\\{\s*\\begin\{array\}(?:\{[^{}]*\})?(.*?)\\end\{array\}\s*\\right\s*\.?", re.DOTALL)
+_PER_CENT = re.compile(r"(?i)\bper cent\b")
+_COMPOUND_UNIT = re.compile(
+    r"(?<=[\d}])\s+((?:km|cm|mm|m|kg|g|mi|ft|L|J|N|W)\s*/\s*(?:s|h|hr|min|day|kg|mol|m|L)(?:\^?\{?[23]\}?)?|m\s*\^\s*\{?[23]\}?)$"
+)
 _LEADING = re.compile(
     r"^(?:\\(?:therefore|approx|sim|simeq|implies|Rightarrow|Longrightarrow|to)(?![a-zA-Z])|=(?!=)|:)\s*"
 )
@@ -162,7 +168,11 @@ def _prepare(text: str) -> str:
         text = _LATEX_GROUPS.sub("", text)
         if "," in text:
             text = _join_thousands(text)
-    text = _CURRENCY.sub("", text)
+    text = _FOR_ALL.sub("", _CURRENCY.sub("", text))
+    if "array" in text:
+        text = _SYSTEM.sub(r"\\begin{cases}\1\\end{cases}", text)
+    if " " in text:
+        text = _COMPOUND_UNIT.sub(lambda m: f"\\text{{ {m.group(1)} }}", _PER_CENT.sub("percent", text))
     if "." in text and _DOTTED_THOUSANDS.fullmatch(text):
         text = text.replace(".", "")
     if ("m" in text or "M" in text) and _MERIDIEM.search(text):

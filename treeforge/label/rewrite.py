@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import gcd, lcm
 
 from treeforge.label.exact import InexactError, rational
 from treeforge.label.syntax import Add, Call, Degree, Div, Matrix, Mul, Neg, Node, Num, PlusMinus, Pow, Seq, Sym, Text
 from treeforge.label.walk import traits
+
+
+def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The same node with every node right below it changed; nodes that are no expressions stay as they are."""
+    if isinstance(node, Add):
+        return Add(tuple(map(change, node.terms)))
+    if isinstance(node, Mul):
+        return Mul(tuple(map(change, node.factors)))
+    if isinstance(node, Neg):
+        return Neg(change(node.x))
+    if isinstance(node, Div):
+        return Div(change(node.a), change(node.b))
+    if isinstance(node, Pow):
+        return Pow(change(node.base), change(node.exponent))
+    if isinstance(node, Call):
+        return Call(node.name, tuple(map(change, node.args)))
+    return node
+
+
+def renamed(node: Node, names: Mapping[str, str]) -> Node:
+    """The expression with some of its variables renamed."""
+    if isinstance(node, Sym):
+        return Sym(names.get(node.name, node.name))
+    return rebuilt(node, lambda inner: renamed(inner, names))
 
 
 def alternatives(node: Node) -> tuple[Node, ...]:
@@ -20,38 +45,12 @@ def _choose(node: Node, sign: int) -> Node:
     if isinstance(node, PlusMinus):
         inner = _choose(node.x, sign)
         return inner if node.sign == sign else Neg(inner)
-    if isinstance(node, Add):
-        return Add(tuple(_choose(term, sign) for term in node.terms))
-    if isinstance(node, Mul):
-        return Mul(tuple(_choose(factor, sign) for factor in node.factors))
-    if isinstance(node, Neg):
-        return Neg(_choose(node.x, sign))
-    if isinstance(node, Div):
-        return Div(_choose(node.a, sign), _choose(node.b, sign))
-    if isinstance(node, Pow):
-        return Pow(_choose(node.base, sign), _choose(node.exponent, sign))
-    if isinstance(node, Call):
-        return Call(node.name, tuple(_choose(arg, sign) for arg in node.args))
-    return node
+    return rebuilt(node, lambda inner: _choose(inner, sign))
 
 
 def without_degrees(node: Node) -> Node:
     """Every `x°` as x."""
-    if isinstance(node, Degree):
-        return without_degrees(node.x)
-    if isinstance(node, Add):
-        return Add(tuple(without_degrees(term) for term in node.terms))
-    if isinstance(node, Mul):
-        return Mul(tuple(without_degrees(factor) for factor in node.factors))
-    if isinstance(node, Neg):
-        return Neg(without_degrees(node.x))
-    if isinstance(node, Div):
-        return Div(without_degrees(node.a), without_degrees(node.b))
-    if isinstance(node, Pow):
-        return Pow(without_degrees(node.base), without_degrees(node.exponent))
-    if isinstance(node, Call):
-        return Call(node.name, tuple(without_degrees(arg) for arg in node.args))
-    return node
+    return without_degrees(node.x) if isinstance(node, Degree) else rebuilt(node, without_degrees)
 
 
 def fold_matrices(node: Node) -> Node:
@@ -138,22 +137,8 @@ def expand_divisors(node: Node) -> Node:
 
     Expressions that are no multiples of each other count as coprime.
     """
-    if isinstance(node, Call):
-        args = tuple(expand_divisors(arg) for arg in node.args)
-        if node.name in ("gcd", "lcm"):
-            return _divisor(node.name, args)
-        return Call(node.name, args)
-    if isinstance(node, Add):
-        return Add(tuple(expand_divisors(term) for term in node.terms))
-    if isinstance(node, Mul):
-        return Mul(tuple(expand_divisors(factor) for factor in node.factors))
-    if isinstance(node, Neg):
-        return Neg(expand_divisors(node.x))
-    if isinstance(node, Div):
-        return Div(expand_divisors(node.a), expand_divisors(node.b))
-    if isinstance(node, Pow):
-        return Pow(expand_divisors(node.base), expand_divisors(node.exponent))
-    return node
+    node = rebuilt(node, expand_divisors)
+    return _divisor(node.name, node.args) if isinstance(node, Call) and node.name in ("gcd", "lcm") else node
 
 
 def _divisor(name: str, args: tuple[Node, ...]) -> Node:

@@ -6,6 +6,7 @@ signals, and unpickle nothing. Run as `python -m treeforge.label.workers` in the
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import subprocess
@@ -20,7 +21,7 @@ from treeforge.label.syntax import Node
 
 MEMORY_BYTES = 2 << 30
 """Address space of a worker."""
-CPU_SECONDS = 300
+CPU_SECONDS = 120
 """Processor time of a worker's whole life."""
 JOBS_A_LIFE = 300
 """A worker is replaced after so many jobs."""
@@ -47,24 +48,25 @@ class SymbolicWorker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.Queue[bytes] = queue.Queue()
-        self._owner = 0
+        self._owner = os.getpid()
         self._jobs = 0
 
     def start(self) -> None:
         """Start the process and wait until sympy is loaded. Raises `TreeforgeError` where it does not start."""
-        with self._lock:
+        with self._exclusive():
             self._ensure()
 
     def same(self, a: Node, b: Node) -> bool | None:
         """Whether sympy finds the two the same; None where it does not say, or not within the time."""
-        with self._lock:
+        with self._exclusive():
             try:
+                line = _encode(Job(a, b)) + b"\n"
                 process = self._ensure()
-            except (TreeforgeError, OSError):
+            except (TreeforgeError, OSError, UnicodeEncodeError):  # lone surrogates have no JSON
                 return None
             assert process.stdin is not None
             try:
-                process.stdin.write(_encode(Job(a, b)) + b"\n")
+                process.stdin.write(line)
                 process.stdin.flush()
                 answer = self._answers.get(timeout=self.seconds)
             except (queue.Empty, OSError):
@@ -77,12 +79,16 @@ class SymbolicWorker:
 
     def close(self) -> None:
         """End the process; the next job starts another one."""
-        with self._lock:
+        with self._exclusive():
             self._stop()
 
+    def _exclusive(self) -> threading.Lock:
+        """The lock; in a forked child a new one, and no process: the parent's thread and pipes are not ours."""
+        if self._owner != os.getpid():
+            self._owner, self._process, self._lock = os.getpid(), None, threading.Lock()
+        return self._lock
+
     def _ensure(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._owner != os.getpid():
-            self._process = None  # a forked child: the pipes belong to the parent
         if self._process is not None and self._process.poll() is not None:
             self._stop()
         if self._process is None:
@@ -92,7 +98,8 @@ class SymbolicWorker:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
-            self._owner, self._jobs, self._answers = os.getpid(), 0, queue.Queue()
+            self._jobs, self._answers = 0, queue.Queue()
+            atexit.register(self.close)
             assert self._process.stdout is not None
             reader = threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True)
             reader.start()
@@ -106,6 +113,7 @@ class SymbolicWorker:
         return self._process
 
     def _stop(self) -> None:
+        atexit.unregister(self.close)
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -66,7 +66,7 @@ class ReplyError(RequestFailedError):
 class JsonClient:
     """Sends JSON, receives a JSON object. Keep-alive connections; at most `concurrency` posts in flight.
 
-    `timeout`: seconds of one post from its first byte sent to its last byte received. `api_key` goes into the
+    `timeout`: seconds of one post, from connecting to the last byte received. `api_key` goes into the
     `Authorization` header and nowhere else: not into logs, exceptions or `repr`.
     """
 

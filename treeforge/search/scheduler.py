@@ -31,6 +31,10 @@ from treeforge.verdict import Judge
 
 _log = logging.getLogger("treeforge.search")
 
+_PATIENCE = 3
+"""A policy keeps `machine.request_timeout` itself, an attempt at a time and not counting its queue; one that hangs
+nevertheless is cut off after this many times as long."""
+
 _TURN_SECONDS = 0.02
 """The event loop gets its turn this often, for signals, progress and arriving replies."""
 
@@ -308,13 +312,13 @@ class Forest:
         attempt = 0
         while True:
             try:
-                async with asyncio.timeout(machine.request_timeout):
+                async with asyncio.timeout(_PATIENCE * machine.request_timeout):
                     samples = await self.policy.sample(request)
                 if len(samples) != request.n:
                     raise RequestFailedError(f"the policy gave {len(samples)} samples where {request.n} were asked")
                 return samples
             except TimeoutError:
-                error: Exception = RequestFailedError(f"no answer within {machine.request_timeout:g} s")
+                error: Exception = RequestFailedError(f"no answer within {_PATIENCE * machine.request_timeout:g} s")
             except (RequestFailedError, PolicyUnavailableError) as raised:
                 error = raised
             failed = isinstance(error, RequestFailedError)

@@ -7,14 +7,12 @@ from the journal; therefore they are not synced.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
@@ -22,18 +20,15 @@ import pyarrow as pa
 from treeforge.errors import DataError, RunError, RunLockedError, StorageError
 from treeforge.hashing import digest_object
 from treeforge.problem import Problem
+from treeforge.store.blocks import Kind, TreeFiles
 from treeforge.store.files import atomic_file, storage_error
 from treeforge.store.journal import Journal
 from treeforge.store.tables import (
-    NODES,
-    ROLLOUTS,
     SCHEMA_VERSION,
     TABLE_KEY,
     VERSION_KEY,
-    nodes_table,
     read_table,
     rollouts_from_table,
-    rollouts_table,
     trees_from_table,
     write_table,
 )
@@ -67,6 +62,7 @@ class RunFolder:
     ) -> None:
         self.path, self.manifest = path, manifest
         self.problems: list[Problem] = list(problems)
+        self._files = TreeFiles(path / "trees")
         self._saved_status = saved
         self._lock: IO[bytes] | None = None
         self.journal: Journal | None = None
@@ -251,18 +247,7 @@ class RunFolder:
     def finish(self, number: int, record: TreeRecord) -> None:
         """Spill a tree that ended and note its outcome; merge its block when that is whole."""
         assert self.journal is not None
-        spill = self._spill(number)
-        sink = pa.BufferOutputStream()
-        for table in (nodes_table(number, record.tree), rollouts_table(number, record.rollouts)):
-            with pa.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table)
-        temporary = spill.with_suffix(".tmp")
-        try:
-            spill.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(sink.getvalue())
-            temporary.replace(spill)
-        except OSError as error:
-            raise storage_error(error, spill) from error
+        self._files.spill(number, record)
         self.journal.record_outcome(number, record.status, record.reason)
         self._ended[number] = (record.status, record.reason)
         self._merge(number // self.block)
@@ -282,7 +267,7 @@ class RunFolder:
             members = [n for n in self.members(block) if statuses[n] != OPEN and (wanted is None or n in wanted)]
             if not members:
                 continue
-            nodes, rollouts = self._block_tables(block, set(members))
+            nodes, rollouts = self._files.read(block, set(members))
             rows = dict(rollouts_from_table(rollouts))
             for number, tree in trees_from_table(nodes):
                 status, reason = statuses[number]
@@ -290,86 +275,28 @@ class RunFolder:
 
     def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number, nodes, rollouts) of those trees that wait for the rest of their block; they go before its tables."""
-        for number in numbers:
-            if self._spill(number).exists():
-                try:
-                    tables = self._read_spill(number)
-                except StorageError:
-                    if self._spill(number).exists():
-                        raise
-                    continue  # a writer merged it into its block's tables just now
-                yield number, *tables
+        return self._files.spilled(numbers)
 
-    def table_files(self, kind: Literal["nodes", "rollouts"]) -> list[Path]:
+    def table_files(self, kind: Kind) -> list[Path]:
         """The blocks' tables that stand by now. They may hold trees that were reopened or spilled again since."""
-        return [path for block in self.blocks if (path := self._table(kind, block)).exists()]
+        return self._files.tables(kind, self.blocks)
 
     def _merge(self, block: int) -> None:
         members = self.members(block)
-        if all(number in self._ended for number in members) and any(self._spill(n).exists() for n in members):
-            nodes, rollouts = self._block_tables(block, set(members))
-            write_table(nodes, self._table("nodes", block))
-            write_table(rollouts, self._table("rollouts", block))
-            for number in members:
-                self._spill(number).unlink(missing_ok=True)
-
-    def _block_tables(self, block: int, wanted: set[int]) -> tuple[pa.Table, pa.Table]:
-        """Nodes and rollouts of the wanted trees of a block, spilled ones before merged ones."""
-        spilled = {n: (nodes, rollouts) for n, nodes, rollouts in self.spilled(sorted(wanted))}
-        merged: list[tuple[pa.Table, pa.Table]] = []
-        rest = wanted - spilled.keys()
-        if rest:
-            tables = [
-                read_table(self._table(kind, block), schema)
-                for kind, schema in (("nodes", NODES), ("rollouts", ROLLOUTS))
-            ]
-            keep = pa.array(sorted(rest), pa.int32())
-            merged.append(tuple(t.filter(pa.compute.is_in(t["tree_id"], value_set=keep)) for t in tables))
-        parts = [*merged, *spilled.values()]
-        nodes, rollouts = (pa.concat_tables([part[i] for part in parts]) for i in (0, 1))
-        if merged and spilled:
-            nodes = nodes.sort_by([("tree_id", "ascending"), ("node_id", "ascending")])
-            order = pa.compute.sort_indices(rollouts["tree_id"])  # stable, so that a tree's rollouts keep their order
-            rollouts = rollouts.take(order)
-        return nodes, rollouts
-
-    def _read_spill(self, number: int) -> tuple[pa.Table, pa.Table]:
-        spill = self._spill(number)
-        try:
-            with pa.memory_map(str(spill)) as source:
-                tables = tuple(pa.ipc.open_stream(source).read_all() for _ in range(2))
-        except (OSError, pa.ArrowInvalid) as error:
-            raise StorageError(
-                f"{spill} is damaged ({error}); delete it and run `treeforge resume {self.path}`"
-            ) from error
-        return tables[0], tables[1]
+        if all(number in self._ended for number in members):
+            self._files.merge(block, members)
 
     def _recover(self) -> None:
         """After a stop at any moment: forget outcomes whose trees are not on disk, finish merges cut short."""
         assert self.journal is not None
         outcomes = self.journal.outcomes()
-        present: set[int] = set()
-        for block in self.blocks:
-            if self._table("rollouts", block).exists() and self._table("nodes", block).exists():
-                with contextlib.suppress(StorageError, DataError):
-                    present |= set(
-                        read_table(self._table("nodes", block), NODES, columns=["tree_id"])["tree_id"]
-                        .unique()
-                        .to_pylist()
-                    )
-        for number in outcomes.keys() - present:
-            with contextlib.suppress(StorageError):
-                if self._spill(number).exists():
-                    self._read_spill(number)
-                    present.add(number)
+        present = self._files.present(self.blocks, outcomes)
         lost = sorted(outcomes.keys() - present)
         if lost:
             _log.warning("%d finished trees are not on disk and are made again from the journal", len(lost))
             self.journal.forget_outcomes(lost)
         self._ended = {number: outcome for number, outcome in outcomes.items() if number in present}
-        for leftover in self.path.glob("trees/spill/*"):
-            if leftover.suffix == ".tmp" or int(leftover.stem) not in self._ended:
-                leftover.unlink(missing_ok=True)
+        self._files.clean(self._ended)
         for block in self.blocks:
             self._merge(block)
 
@@ -383,13 +310,6 @@ class RunFolder:
         finally:
             journal.close()
 
-    def _spill(self, number: int) -> Path:
-        return self.path / "trees" / "spill" / f"{number:08d}.arrow"
-
-    def _table(self, kind: str, block: int) -> Path:
-        return self.path / "trees" / f"{kind}-{block:05d}.parquet"
-
     def tidy(self) -> None:
-        """At a run's end: drop the empty spill folder."""
-        with contextlib.suppress(OSError):
-            os.rmdir(self.path / "trees" / "spill")
+        """At a run's end: drop what is left over."""
+        self._files.tidy()
