@@ -277,16 +277,20 @@ def test_a_step_and_a_rollout():
 @pytest.mark.slow
 @pytest.mark.usefixtures("pulled_model")
 class TestRealModel:
-    def test_the_same_request_gives_the_same_samples(self):
+    def test_samples_depend_on_prompt_and_seed_only(self):
+        """Not on what else is in the batch, on what a slot remembers, or on how many samples are asked for."""
+
         async def use(policy: LocalPolicy) -> None:
-            first = await policy.sample(request(n=4, seed=2**62 + 11))
-            again = await policy.sample(request(n=4, seed=2**62 + 11))
-            other = await policy.sample(request(n=4, seed=2**62 + 12345))
-            assert [sample.text for sample in first] == [sample.text for sample in again]
-            assert len({sample.text for sample in first + other}) > 4
-            # One by one: sample i has seed + i, whatever it is batched with.
-            fewer = await policy.sample(request(n=1, seed=2**62 + 11))
-            assert fewer[0].text == first[0].text
+            one = request(n=4, seed=2**62 + 11)
+            alone = await policy.sample(one)
+            again = await policy.sample(one)
+            others = [request(n=2, seed=i, question=f"What is {i} + 2?") for i in range(4)]
+            (busy, *_) = await asyncio.gather(*map(policy.sample, [one, *others]))
+            (first,) = await policy.sample(request(n=1, seed=2**62 + 11))
+            assert alone == again == busy
+            assert first == alone[0]
+            assert len({sample.text for sample in alone}) > 1
+            assert alone != await policy.sample(request(n=4, seed=2**62 + 12345))
 
         with_policy(use, slots=8)
 

@@ -57,10 +57,10 @@ class LocalPolicy:
         await asyncio.to_thread(self._load)
 
     async def sample(self, request: Request) -> tuple[Sample, ...]:
-        """`request.n` samples, in order. Alone, sample i is a function of (model, prompt, `request.seed` + i).
+        """`request.n` samples, in order; sample i has the seed `request.seed` + i.
 
-        Batches of other sizes round differently, so that a busy policy may, rarely, answer otherwise. Raises
-        `RequestFailedError`, not retryable where the prompt does not fit the context.
+        On a CPU that makes it a function of (model file, prompt, seed), whatever runs beside it; a GPU may round
+        differently in another batch. Raises `RequestFailedError`, not retryable where the prompt does not fit.
         """
         engine = self._engine
         if engine is None or self._closing.is_set():
