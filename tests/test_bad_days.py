@@ -87,7 +87,7 @@ def test_strange_completions_are_rows(tmp_path, fault):
 def test_a_refused_request_is_an_error_row_and_retry_errors_heals_it(tmp_path):
     with MisbehavingServer() as server:
         calm = tf.run(problems(), tmp_path / "calm", config(server))
-    with MisbehavingServer(["400"] * 2, after=PROBE + 3) as server:
+    with MisbehavingServer(["413"] * 2, after=PROBE + 3) as server:
         tf.run(problems(), tmp_path / "run", config(server))
         errors = [row for row in outcome_rows(tmp_path / "run") if row.finish == Finish.ERROR]
         assert errors
