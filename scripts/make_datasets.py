@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 SEED = 20250317
-SMALL_CAP, LARGE_CAP = 60, 1000
-"""The largest number in the steps of a problem with small and with large numbers."""
+OPENING_CAP, SMALL_CAP, LARGE_CAP = 20, 60, 1000
+"""The largest result of a step in the first 20 problems, with small numbers, and with large ones."""
 
 Ranges = dict[str, tuple[int, int, int]]
 """Number -> (low, high, top): drawn from low..high in a problem with small numbers, else from high..top."""
@@ -404,7 +404,7 @@ PHRASES = [("What is", "?"), ("Compute", "."), ("Calculate", "."), ("Find the va
 
 COUNTS = {1: (40, 10), 2: (50, 20), 3: (30, 20), 4: (18, 12)}
 """Steps -> (problems with small numbers, with large ones), 200 in all. Level = steps, one more with large numbers."""
-OPENING = (1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2)
+OPENING = (1, 2, 1, 1, 2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 3, 1, 2, 1, 1, 2)
 """Steps of the first 20 problems, all with small numbers: a fair mix that a very small model gets right sometimes."""
 
 _OPERATORS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -428,14 +428,14 @@ def solve(steps: Sequence[str], numbers: dict[str, int], cap: int) -> list[str] 
     return lines
 
 
-def draw(chosen: Template, large: bool, source: random.Random) -> tuple[dict[str, int], list[str]]:
-    """Numbers that make whole steps, and the steps."""
+def draw(chosen: Template, large: bool, cap: int, source: random.Random) -> tuple[dict[str, int], list[str]]:
+    """Numbers that make whole steps up to `cap`, and the steps."""
     while True:
         numbers = {
             name: source.randint(high, top) if large else source.randint(low, high)
             for name, (low, high, top) in chosen.numbers.items()
         }
-        equations = solve(chosen.steps, numbers, LARGE_CAP if large else SMALL_CAP)
+        equations = solve(chosen.steps, numbers, cap)
         if equations is not None:
             return numbers, equations
 
@@ -466,6 +466,7 @@ def make(templates: Sequence[Template], prefix: str, seed: int) -> list[dict[str
     asked: set[str] = set()
     for steps, large in order(source):
         chosen = next(decks[steps])
+        cap = OPENING_CAP if len(rows) < len(OPENING) else LARGE_CAP if large else SMALL_CAP
         question = None
         while question is None or question in asked:
             people = list(PEOPLE)
@@ -473,7 +474,7 @@ def make(templates: Sequence[Template], prefix: str, seed: int) -> list[dict[str
             words: dict[str, object] = {kind: source.choice(choices) for kind, choices in WORDS.items()}
             words |= dict(zip("ABC", people, strict=False))
             words |= dict(zip(("ask", "end"), source.choice(PHRASES), strict=True))
-            numbers, equations = draw(chosen, large, source)
+            numbers, equations = draw(chosen, large, cap, source)
             question = chosen.question.format(**words, **numbers)
         asked.add(question)
         answer = int(equations[-1].rpartition(" = ")[2])

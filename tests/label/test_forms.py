@@ -15,7 +15,7 @@ from treeforge.verdict import Verdict
 HERE = Path(__file__).resolve().parent
 EQUAL, DIFFERENT = (
     [tuple(line.strip().split(" ||| ")) for line in part.splitlines() if " ||| " in line and not line.startswith("#")]
-    for part in (HERE / "forms.txt").read_text(encoding="utf-8").split("# DIFFERENT")
+    for part in (HERE / "forms.txt").read_text(encoding="utf-8").split("\n# DIFFERENT\n")
 )
 TEXTS = [json.loads(line) for line in (HERE / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
 

@@ -132,6 +132,7 @@ class Forest:
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         self._more = True
+        self._answered = 0
         self._started = 0.0
         self._out_of: str | None = None
 
@@ -252,6 +253,8 @@ class Forest:
 
     def _record(self, request: Request, samples: tuple[Sample, ...]) -> None:
         self.journal.record(request, samples)
+        if samples[0].finish == "error":
+            return
         progress = self.progress
         tokens = 0
         for sample in samples:
@@ -305,10 +308,10 @@ class Forest:
     async def _sample_with_retries(self, request: Request) -> tuple[Sample, ...]:
         """Ask until answered. A request that fails for good becomes error samples, an outage stops the run.
 
-        The two are told apart by whether the policy answered anything else since this request was first sent.
+        The two are told apart by whether the policy answered anything else since this request first failed.
         """
         machine, progress = self.machine, self.progress
-        answered_before = progress.requests
+        answered_before: int | None = None
         attempt = 0
         while True:
             try:
@@ -316,13 +319,16 @@ class Forest:
                     samples = await self.policy.sample(request)
                 if len(samples) != request.n:
                     raise RequestFailedError(f"the policy gave {len(samples)} samples where {request.n} were asked")
+                self._answered += 1
                 return samples
             except TimeoutError:
                 error: Exception = RequestFailedError(f"no answer within {_PATIENCE * machine.request_timeout:g} s")
             except (RequestFailedError, PolicyUnavailableError) as raised:
                 error = raised
+            if answered_before is None:
+                answered_before = self._answered
             failed = isinstance(error, RequestFailedError)
-            alive = progress.requests > answered_before
+            alive = self._answered > answered_before
             if (isinstance(error, RequestFailedError) and not error.retryable) or (
                 attempt >= machine.retries and failed and alive
             ):
