@@ -88,6 +88,8 @@ async def run_async(
         folder = RunFolder.open(path)
         check_recipe(folder, config.recipe, problems)
     else:
+        if judge is None:
+            _report_golds(problems)
         folder = RunFolder.create(path, new_manifest(config, source), problems)
     return await _go_on(folder, config.machine, policy, judge, on_progress, config)
 
@@ -135,6 +137,8 @@ async def extend_async(
     folder = RunFolder.open(Path(path))
     with folder:
         folder.lock()
+        if judge is None:
+            _report_golds(problems)
         added = folder.add_problems(problems)
         old = convert(folder.manifest["recipe"]["budget"], BudgetConfig)
         new = convert({**to_dict(old), **(budget or {})}, BudgetConfig)
@@ -268,6 +272,23 @@ def open_judge(recipe: Recipe) -> Judge:
     from treeforge.label import AnswerChecker
 
     return AnswerChecker(policy=recipe.judge.policy, markers=recipe.steps.answer_markers)
+
+
+def _report_golds(problems: Sequence[Problem]) -> None:
+    """Say before any model call which gold answers the checker cannot read."""
+    from treeforge.label import gold_problem
+
+    unread = [(p.problem_id, why) for p in problems if (why := gold_problem(p.gold_answer))]
+    if unread:
+        named = "; ".join(f"{problem_id}: {why}" for problem_id, why in unread[:5])
+        _log.warning(
+            "%d of %d gold answers cannot be read, so that an answer is right where it is the same text and undecided "
+            "otherwise: %s%s",
+            len(unread),
+            len(problems),
+            named,
+            " …" if len(unread) > 5 else "",
+        )
 
 
 @asynccontextmanager

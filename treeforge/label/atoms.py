@@ -396,11 +396,13 @@ class Atoms(Cursor, ABC):
         if cells:
             rows.append(tuple(cells))
         self.expect("end")
+        if not rows:
+            raise ReadError("an environment without rows")
         if environment in ("vmatrix", "Vmatrix"):
             return Call("det", (Matrix(tuple(rows)),))
         if environment in _SYSTEMS and all(len(row) == 1 for row in rows):
             return Seq("", "", tuple(row[0] for row in rows))
-        if not rows or any(len(row) != len(rows[0]) for row in rows):
+        if any(len(row) != len(rows[0]) for row in rows):
             raise ReadError("rows of different lengths")
         return Matrix(tuple(rows))
 
