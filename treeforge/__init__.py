@@ -5,7 +5,9 @@
     problems = tf.read_problems("datasets/word_problems.jsonl", limit=20).problems
     result = tf.run(problems, "runs/first", tf.load_config(backend="local"))
 
-Names are loaded when they are first used, so that `import treeforge` is quick and needs no optional dependency.
+The stages one by one are `tf.pipeline.search`, `label`, `compress` and `export` (and `search_async` …): at the top
+those names are the rooms they live in. Names are loaded when they are first used, so that `import treeforge` is quick
+and needs no optional dependency.
 """
 
 from __future__ import annotations
@@ -14,19 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from treeforge import pipeline
     from treeforge.config import RunConfig
     from treeforge.errors import TreeforgeError
-    from treeforge.pipeline import (
-        RunResult,
-        extend,
-        extend_async,
-        resume,
-        resume_async,
-        run,
-        run_async,
-        search,
-        search_async,
-    )
+    from treeforge.pipeline import RunResult, extend, extend_async, resume, resume_async, run, run_async
     from treeforge.policy import Policy, ScriptedPolicy
     from treeforge.problem import Problem, make_problem
     from treeforge.recipes import load_config
@@ -35,7 +28,6 @@ if TYPE_CHECKING:
     from treeforge.tree import Finish, Rollout, Tree, TreeBuilder, TreeRecord
     from treeforge.value import StepLabel, StepValue, Values, estimate
     from treeforge.verdict import Judge, Judgement, Verdict
-    from treeforge.views import compress, export, label
 
 __all__ = [
     "Finish",
@@ -56,37 +48,23 @@ __all__ = [
     "TreeforgeError",
     "Values",
     "Verdict",
-    "compress",
     "estimate",
-    "export",
     "extend",
     "extend_async",
-    "label",
     "load_config",
     "make_problem",
+    "pipeline",
     "read_problems",
     "resume",
     "resume_async",
     "run",
     "run_async",
-    "search",
-    "search_async",
 ]
 
 _HOME = {
     "config": ("RunConfig",),
     "errors": ("TreeforgeError",),
-    "pipeline": (
-        "RunResult",
-        "extend",
-        "extend_async",
-        "resume",
-        "resume_async",
-        "run",
-        "run_async",
-        "search",
-        "search_async",
-    ),
+    "pipeline": ("RunResult", "extend", "extend_async", "resume", "resume_async", "run", "run_async"),
     "policy": ("Policy", "ScriptedPolicy"),
     "problem": ("Problem", "make_problem"),
     "recipes": ("load_config",),
@@ -95,12 +73,13 @@ _HOME = {
     "tree": ("Finish", "Rollout", "Tree", "TreeBuilder", "TreeRecord"),
     "value": ("StepLabel", "StepValue", "Values", "estimate"),
     "verdict": ("Judge", "Judgement", "Verdict"),
-    "views": ("compress", "export", "label"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "pipeline":
+        return import_module("treeforge.pipeline")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'treeforge' has no attribute '{name}'")

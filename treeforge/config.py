@@ -148,13 +148,25 @@ class BudgetConfig(Config, frozen=True, kw_only=True):
     """A tree: sampled completions, steps and rollouts together."""
     tokens: int = 0
     """A tree: sampled tokens."""
+    seconds: float = 0
+    """A tree: wall time since it was opened in this sitting. Like all limits below, journaled before it acts, so that
+    replay stops the same trees at the same wave."""
+    run_nodes: int = 0
+    """The run: nodes of all trees."""
+    run_rollouts: int = 0
+    """The run: sampled completions."""
     run_tokens: int = 0
-    """The run: sampled tokens. Journaled before it acts, so that replay stops the same trees."""
+    """The run: sampled tokens."""
     run_seconds: float = 0
-    """The run: wall time of one sitting, in seconds. Journaled before it acts."""
+    """The run: wall time of one sitting, in seconds."""
 
     def __post_init__(self) -> None:
-        _not_negative(self, "simulations", "nodes", "rollouts", "tokens", "run_tokens", "run_seconds")
+        _not_negative(self, *self.__struct_fields__)
+
+    @property
+    def journaled(self) -> tuple[float, ...]:
+        """The limits that depend on the clock or on other trees."""
+        return (self.seconds, self.run_nodes, self.run_rollouts, self.run_tokens, self.run_seconds)
 
 
 class JudgeConfig(Config, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from treeforge.problem import Problem
 from treeforge.search.scheduler import Forest, Progress
 from treeforge.store.run import RunFolder
 from treeforge.verdict import Judge
-from treeforge.views import ExportSummary, compress, export, label
+from treeforge.views import ExportSummary, compress, compress_async, export, export_async, label, label_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 __all__ = [
     "RunResult",
     "compress",
+    "compress_async",
     "export",
+    "export_async",
     "extend",
     "extend_async",
     "label",
+    "label_async",
     "resume",
     "resume_async",
     "run",
@@ -65,50 +69,107 @@ class RunResult(msgspec.Struct, frozen=True):
     """Where the shards are; None where nothing could be exported."""
 
 
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller may put in the place of what recipe and manifest name."""
+
+    machine: Machine | None = None
+    """How and where; None takes the manifest's."""
+    policy: Policy | None = None
+    """A policy of your own counts in resume by its `identity`."""
+    judge: Judge | None = None
+    on_progress: OnProgress | None = None
+    """Called several times a second with the counters."""
+
+
 async def run_async(
-    problems: Sequence[Problem],
-    out: Path | str,
-    config: RunConfig | None = None,
-    *,
-    policy: Policy | None = None,
-    judge: Judge | None = None,
-    on_progress: OnProgress | None = None,
-    source: str = "",
+    problems: Sequence[Problem], out: Path | str, config: RunConfig | None = None, *, source: str = "", **parts: Any
 ) -> RunResult:
     """Grow, label, compress and export. The same call on a folder that was stopped goes on where it stopped.
 
-    `policy` and `judge` replace those that the recipe names (a policy of your own counts in resume by its `identity`).
-    Raises `RecipeChangedError` where the folder was started with another recipe or other problems.
+    `parts`: see `Parts`. Raises `RecipeChangedError` where the folder was started with another recipe or problems.
     """
-    config = config or RunConfig()
-    path = Path(out)
+    folder, given = _prepare_run(problems, Path(out), config or RunConfig(), source, Parts(**parts))
+    return await asyncio.to_thread(_finish, folder, await _search(folder, given))
+
+
+async def resume_async(
+    path: Path | str, *, recipe: Recipe | None = None, retry_errors: bool = False, **parts: Any
+) -> RunResult:
+    """Go on with a run after any stop. `machine` may differ from before; a `recipe` is only compared.
+
+    `retry_errors` takes the requests that were given up out of the journal and grows their trees again. `parts`: see
+    `Parts`.
+    """
+    folder = _prepare_resume(Path(path), recipe, retry_errors)
+    return await asyncio.to_thread(_finish, folder, await _search(folder, Parts(**parts)))
+
+
+async def extend_async(
+    path: Path | str, *, problems: Sequence[Problem] = (), budget: dict[str, Any] | None = None, **parts: Any
+) -> RunResult:
+    """Add problems or budget to a run and go on. Nothing that is in the journal is paid for twice.
+
+    `budget` maps keys of `BudgetConfig` to new values, which must not be lower than the old ones (0 is no limit).
+    `parts`: see `Parts`.
+    """
+    folder, given = _prepare_extend(Path(path), problems, budget or {}, Parts(**parts))
+    return await asyncio.to_thread(_finish, folder, await _search(folder, given))
+
+
+async def search_async(path: Path | str, **parts: Any) -> Progress:
+    """Grow the trees of a run folder that have not ended yet. `parts`: see `Parts`."""
+    return await _search(RunFolder.open(Path(path)), Parts(**parts))
+
+
+def run(
+    problems: Sequence[Problem], out: Path | str, config: RunConfig | None = None, *, source: str = "", **parts: Any
+) -> RunResult:
+    """`run_async` for callers without an event loop."""
+    folder, given = _prepare_run(problems, Path(out), config or RunConfig(), source, Parts(**parts))
+    return _finish(folder, _sync(_search(folder, given)))
+
+
+def resume(path: Path | str, *, recipe: Recipe | None = None, retry_errors: bool = False, **parts: Any) -> RunResult:
+    """`resume_async` for callers without an event loop."""
+    folder = _prepare_resume(Path(path), recipe, retry_errors)
+    return _finish(folder, _sync(_search(folder, Parts(**parts))))
+
+
+def extend(
+    path: Path | str, *, problems: Sequence[Problem] = (), budget: dict[str, Any] | None = None, **parts: Any
+) -> RunResult:
+    """`extend_async` for callers without an event loop."""
+    folder, given = _prepare_extend(Path(path), problems, budget or {}, Parts(**parts))
+    return _finish(folder, _sync(_search(folder, given)))
+
+
+def search(path: Path | str, **parts: Any) -> Progress:
+    """`search_async` for callers without an event loop."""
+    return _sync(search_async(path, **parts))
+
+
+def _prepare_run(
+    problems: Sequence[Problem], path: Path, config: RunConfig, source: str, parts: Parts
+) -> tuple[RunFolder, Parts]:
     if not problems:
         raise ConfigError("there are no problems to run")
     if (path / "manifest.json").exists():
         folder = RunFolder.open(path)
         check_recipe(folder, config.recipe, problems)
+        with folder:
+            folder.lock()
+            views = {"label": config.label, "compress": config.compress, "export": config.export}
+            folder.manifest |= {name: to_dict(view) for name, view in views.items()}
+            folder.write_manifest()
     else:
-        if judge is None:
+        if parts.judge is None:
             _report_golds(problems)
         folder = RunFolder.create(path, new_manifest(config, source), problems)
-    return await _go_on(folder, config.machine, policy, judge, on_progress, config)
+    return folder, msgspec.structs.replace(parts, machine=parts.machine or config.machine)
 
 
-async def resume_async(
-    path: Path | str,
-    *,
-    machine: Machine | None = None,
-    recipe: Recipe | None = None,
-    retry_errors: bool = False,
-    policy: Policy | None = None,
-    judge: Judge | None = None,
-    on_progress: OnProgress | None = None,
-) -> RunResult:
-    """Go on with a run after any stop. `machine` may differ from before; a `recipe` is only compared.
-
-    `retry_errors` takes the requests that were given up out of the journal and grows their trees again.
-    """
-    folder = RunFolder.open(Path(path))
+def _prepare_resume(path: Path, recipe: Recipe | None, retry_errors: bool) -> RunFolder:
+    folder = RunFolder.open(path)
     if recipe is not None:
         check_recipe(folder, recipe, None)
     if retry_errors:
@@ -116,135 +177,79 @@ async def resume_async(
             folder.lock()
             assert folder.journal is not None
             folder.reopen(folder.journal.forget_errors())
-        folder = RunFolder.open(Path(path))
-    return await _go_on(folder, machine, policy, judge, on_progress, None)
+    return folder
 
 
-async def extend_async(
-    path: Path | str,
-    *,
-    problems: Sequence[Problem] = (),
-    budget: dict[str, Any] | None = None,
-    machine: Machine | None = None,
-    policy: Policy | None = None,
-    judge: Judge | None = None,
-    on_progress: OnProgress | None = None,
-) -> RunResult:
-    """Add problems or budget to a run and go on. Nothing that is in the journal is paid for twice.
-
-    `budget` maps keys of `BudgetConfig` to new values, which must not be lower than the old ones (0 is no limit).
-    """
-    folder = RunFolder.open(Path(path))
+def _prepare_extend(
+    path: Path, problems: Sequence[Problem], budget: dict[str, Any], parts: Parts
+) -> tuple[RunFolder, Parts]:
+    folder = RunFolder.open(path)
     with folder:
         folder.lock()
-        if judge is None:
-            _report_golds(problems)
-        added = folder.add_problems(problems)
+        assert folder.journal is not None
         old = convert(folder.manifest["recipe"]["budget"], BudgetConfig)
-        new = convert({**to_dict(old), **(budget or {})}, BudgetConfig)
+        new = convert({**to_dict(old), **budget}, BudgetConfig)
         for key, (before, after) in differences(to_dict(old), to_dict(new)).items():
             if after != 0 and (before == 0 or after < before):  # type: ignore[operator]
                 raise ConfigError(
                     f"budget.{key}: a run's budget can only grow; it is {before or 'unlimited'}, not {after}"
                 )
-        if new != old:
-            assert folder.journal is not None
-            folder.reopen(sorted(n for n, (status, _) in folder.statuses().items() if status != "open"))
-            if (new.run_tokens, new.run_seconds) != (old.run_tokens, old.run_seconds):
-                folder.journal.clear_cutoffs()
+        if parts.judge is None:
+            _report_golds(problems)
+        added = folder.add_problems(problems)
         if not added and new == old:
             raise ConfigError("nothing to add: name problems that the run does not have yet, or a larger budget")
-        folder.manifest["recipe"]["budget"] = to_dict(new)
-        folder.manifest["extended"] = [
-            *folder.manifest.get("extended", []),
-            {"problems": added, "budget": budget or {}},
-        ]
+        if new != old:
+            folder.reopen([n for n, (status, _) in folder.statuses().items() if status != "open"])
+            if new.journaled != old.journaled:
+                folder.journal.clear_cutoffs()
         folder.write_problems()
+        folder.manifest["recipe"]["budget"] = to_dict(new)
+        folder.manifest["extended"] = [*folder.manifest.get("extended", []), {"problems": added, "budget": budget}]
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
         folder.write_manifest()
-    return await _go_on(RunFolder.open(Path(path)), machine, policy, judge, on_progress, None)
+    return folder, parts
 
 
-async def search_async(
-    path: Path | str,
-    *,
-    machine: Machine | None = None,
-    policy: Policy | None = None,
-    judge: Judge | None = None,
-    on_progress: OnProgress | None = None,
-) -> Progress:
-    """Grow the trees of a run folder that have not ended yet."""
-    folder = RunFolder.open(Path(path))
-    return await _search(folder, machine, policy, judge, on_progress)
-
-
-async def _go_on(
-    folder: RunFolder,
-    machine: Machine | None,
-    policy: Policy | None,
-    judge: Judge | None,
-    on_progress: OnProgress | None,
-    config: RunConfig | None,
-) -> RunResult:
-    progress = await _search(folder, machine, policy, judge, on_progress)
-    if config is not None:
-        folder.manifest |= {
-            "label": to_dict(config.label),
-            "compress": to_dict(config.compress),
-            "export": to_dict(config.export),
-        }
-        folder.write_manifest()
-    statuses: dict[str, int] = {}
-    for status, _ in RunFolder.open(folder.path).statuses().values():
-        statuses[status] = statuses.get(status, 0) + 1
+def _finish(folder: RunFolder, progress: Progress) -> RunResult:
+    """The stages after the search, and what the run came to."""
+    statuses = Counter(status for status, _ in folder.statuses().values())
     dataset = None
     if statuses.keys() - {"open", "failed"}:
         label(folder.path)
         compress(folder.path)
         dataset = export(folder.path)
-    return RunResult(folder.path, statuses, progress, dataset)
+    return RunResult(folder.path, dict(statuses), progress, dataset)
 
 
-async def _search(
-    folder: RunFolder,
-    machine: Machine | None,
-    policy: Policy | None,
-    judge: Judge | None,
-    on_progress: OnProgress | None,
-) -> Progress:
+async def _search(folder: RunFolder, parts: Parts) -> Progress:
     recipe = convert(folder.manifest["recipe"], Recipe)
-    if machine is None:
-        machine = convert(folder.manifest["machine"], Machine)
+    machine = parts.machine or convert(folder.manifest["machine"], Machine)
     with folder:
         folder.lock()
         assert folder.journal is not None
         unfinished = folder.unfinished()
         totals = folder.journal.totals()
         progress = Progress(
-            trees=len(folder.problems), finished=len(folder.problems) - len(unfinished), run_tokens=totals.tokens
+            trees=len(folder.problems),
+            finished=len(folder.problems) - len(unfinished),
+            run_tokens=totals.tokens,
+            run_completions=totals.completions,
+            run_nodes=folder.journal.nodes(),
         )
-        if not unfinished:
-            folder.write_problems()
-            return progress
-        with _sitting(folder, progress):
-            await _grow(folder, recipe, machine, policy, judge, on_progress, progress, unfinished)
+        if unfinished:
+            with _sitting(folder, progress):
+                await _grow(folder, recipe, machine, parts, progress, unfinished)
         folder.write_problems()
         folder.tidy()
     return progress
 
 
 async def _grow(
-    folder: RunFolder,
-    recipe: Recipe,
-    machine: Machine,
-    policy: Policy | None,
-    judge: Judge | None,
-    on_progress: OnProgress | None,
-    progress: Progress,
-    numbers: Sequence[int],
+    folder: RunFolder, recipe: Recipe, machine: Machine, parts: Parts, progress: Progress, numbers: Sequence[int]
 ) -> None:
     assert folder.journal is not None
-    async with _started(policy or open_policy(recipe, machine)) as model:
+    async with _started(parts.policy or open_policy(recipe, machine)) as model:
         check_identity(folder, model.identity)
         folder.manifest["machine"] = to_dict(machine)
         folder.write_manifest()
@@ -252,19 +257,14 @@ async def _grow(
             recipe,
             machine,
             model,
-            judge or open_judge(recipe),
+            parts.judge or open_judge(recipe),
             folder.journal,
             folder.finish,
             progress=progress,
             clock=time.monotonic,
         )
-        ticker = asyncio.create_task(_tick(progress, on_progress)) if on_progress else None
-        try:
+        async with _reported(progress, parts.on_progress):
             await forest.grow((number, folder.problems[number]) for number in numbers)
-        finally:
-            if ticker is not None and on_progress is not None:
-                ticker.cancel()
-                on_progress(progress)
 
 
 def open_judge(recipe: Recipe) -> Judge:
@@ -325,10 +325,20 @@ def _sitting(folder: RunFolder, progress: Progress) -> Iterator[None]:
             stream.write(msgspec.json.encode(note) + b"\n")
 
 
-async def _tick(progress: Progress, on_progress: OnProgress) -> None:
-    while True:
-        on_progress(progress)
-        await asyncio.sleep(0.2)
+@asynccontextmanager
+async def _reported(progress: Progress, on_progress: OnProgress | None) -> AsyncIterator[None]:
+    async def tick(report: OnProgress) -> None:
+        while True:
+            report(progress)
+            await asyncio.sleep(0.2)
+
+    ticker = asyncio.create_task(tick(on_progress)) if on_progress else None
+    try:
+        yield
+    finally:
+        if ticker is not None and on_progress is not None:
+            ticker.cancel()
+            on_progress(progress)
 
 
 def _sync(call: Coroutine[Any, Any, T]) -> T:
@@ -341,23 +351,3 @@ def _sync(call: Coroutine[Any, Any, T]) -> T:
     raise RunError(
         "an event loop is running here (a notebook?): await run_async, resume_async, extend_async or search_async"
     )
-
-
-def run(problems: Sequence[Problem], out: Path | str, config: RunConfig | None = None, **options: Any) -> RunResult:
-    """`run_async` for callers without an event loop."""
-    return _sync(run_async(problems, out, config, **options))
-
-
-def resume(path: Path | str, **options: Any) -> RunResult:
-    """`resume_async` for callers without an event loop."""
-    return _sync(resume_async(path, **options))
-
-
-def extend(path: Path | str, **options: Any) -> RunResult:
-    """`extend_async` for callers without an event loop."""
-    return _sync(extend_async(path, **options))
-
-
-def search(path: Path | str, **options: Any) -> Progress:
-    """`search_async` for callers without an event loop."""
-    return _sync(search_async(path, **options))

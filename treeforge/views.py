@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from treeforge.store.tables import (
     values_from_table,
     values_table,
 )
-from treeforge.store.views import read_view, view_state, write_view
+from treeforge.store.views import read_view, view_lock, view_state, write_view
 from treeforge.tree import Finish, Tree, TreeRecord
 from treeforge.value import Values, estimate
 
@@ -51,7 +52,45 @@ def label(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]
     Without `config`, that of the run's manifest.
     """
     run = RunFolder.open(Path(path))
-    config = config or convert(run.manifest["label"], LabelConfig)
+    with view_lock(run):
+        return _label(run, config or convert(run.manifest["label"], LabelConfig))
+
+
+def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str, Any]:
+    """HNC of all trees that have ended, into `compressed/`; returns the report. Labels are brought up to date first."""
+    run = RunFolder.open(Path(path))
+    with view_lock(run):
+        return _compress(run, config or convert(run.manifest["compress"], CompressConfig))
+
+
+def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | None = None) -> ExportSummary:
+    """Training shards of all trees that have ended, also while the run goes on; into `dataset/` or `out`.
+
+    Labels, and the compressed trees where there are some, are brought up to date first.
+    """
+    run = RunFolder.open(Path(path))
+    with view_lock(run):
+        return _export(run, config or convert(run.manifest["export"], ExportConfig), out or run.path / "dataset")
+
+
+async def label_async(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]:
+    """`label` in a thread, for callers with an event loop."""
+    return await asyncio.to_thread(label, path, config)
+
+
+async def compress_async(path: Path | str, config: CompressConfig | None = None) -> dict[str, Any]:
+    """`compress` in a thread, for callers with an event loop."""
+    return await asyncio.to_thread(compress, path, config)
+
+
+async def export_async(
+    path: Path | str, config: ExportConfig | None = None, *, out: Path | None = None
+) -> ExportSummary:
+    """`export` in a thread, for callers with an event loop."""
+    return await asyncio.to_thread(export, path, config, out=out)
+
+
+def _label(run: RunFolder, config: LabelConfig) -> dict[str, Any]:
     counts = dict.fromkeys(("trees", "nodes", "positive", "negative", "unlabelled"), 0)
     truncated = outcomes = 0
 
@@ -82,10 +121,7 @@ def label(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]
     return result
 
 
-def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str, Any]:
-    """HNC of all trees that have ended, into `compressed/`; returns the report. Labels are brought up to date first."""
-    run = RunFolder.open(Path(path))
-    config = config or convert(run.manifest["compress"], CompressConfig)
+def _compress(run: RunFolder, config: CompressConfig) -> dict[str, Any]:
     labels = _fresh_labels(run)
     reports = CompressReport()
 
@@ -112,19 +148,12 @@ def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str
     return report()
 
 
-def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | None = None) -> ExportSummary:
-    """Training shards of all trees that have ended, also while the run goes on; into `dataset/` or `out`.
-
-    Labels, and the compressed trees where there are some, are brought up to date first.
-    """
-    run = RunFolder.open(Path(path))
-    config = config or convert(run.manifest["export"], ExportConfig)
+def _export(run: RunFolder, config: ExportConfig, out: Path) -> ExportSummary:
     labels = _fresh_labels(run)
     state = view_state(run, "compressed")
     if state is not None and (state["stale"] or state["config"]["label"] != to_dict(labels)):
-        compress(run.path, convert(state["config"]["compress"], CompressConfig))
+        _compress(run, convert(state["config"]["compress"], CompressConfig))
         state = view_state(run, "compressed")
-    out = out or run.path / "dataset"
     report = export_trees(_export_trees(run, labels, state is not None), out, config, _card(run, labels, state))
     rows = {f.name: {str(split): part.rows for split, part in f.splits.items()} for f in report.formats}
     filled = next((name for name, splits in rows.items() if splits), None)
@@ -181,7 +210,7 @@ def _fresh_labels(run: RunFolder) -> LabelConfig:
     if state is None or state["stale"]:
         if all(status == "open" for status, _ in run.statuses().values()):
             raise RunError(f"{run.path} has no finished tree yet; grow some with `treeforge resume {run.path}`")
-        label(run.path, config)
+        _label(run, config)
     return config
 
 

@@ -55,3 +55,14 @@ def test_a_remembered_answer_costs_next_to_nothing() -> None:
     for _ in range(20_000):
         checker.judge(PROBLEM, text)
     assert (time.process_time() - start) / 20_000 < 20e-6
+
+
+def test_statistics_count_what_was_remembered_and_how_the_rest_was_decided() -> None:
+    checker = AnswerChecker()
+    for answer in ("72", "72", "72.0", "73", "144/2", "\\sqrt{5184}"):
+        checker.judge(PROBLEM, f"The answer is {answer}.")
+    found = checker.statistics
+    assert (found.hits, found.checks) == (1, 5)
+    assert sum(found.routes.values()) == sum(found.verdicts.values()) == 5
+    assert found.verdicts == {"correct": 4, "incorrect": 1}
+    assert found.slowest == sorted(found.slowest, reverse=True)

@@ -240,32 +240,30 @@ def test_a_policy_that_gives_too_few_samples_is_not_believed():
         grow(Short(), machine=Machine(retries=1))
 
 
-def test_run_budget_is_journaled_before_it_acts_and_replayed():
-    log, progress = MemoryLog(), Progress()
-    first = grow(ScriptedPolicy(), log=log, progress=progress, count=12, budget={"simulations": 8, "run_tokens": 6000})
+@pytest.mark.parametrize("limit", [{"run_tokens": 6000}, {"run_rollouts": 120}, {"run_nodes": 150}])
+def test_run_budgets_are_journaled_before_they_act_and_replayed(limit):
+    log, progress, budget = MemoryLog(), Progress(), {"simulations": 8, **limit}
+    first = grow(ScriptedPolicy(), log=log, progress=progress, count=12, budget=budget)
     assert {s[-1] for s in first.values()} == {"done", "exhausted"}
     assert log.cutoffs
     policy = ScriptedPolicy()
-    again = grow(
-        policy,
-        log=log,
-        progress=Progress(run_tokens=progress.run_tokens),
-        count=12,
-        budget={"simulations": 8, "run_tokens": 6000},
-    )
-    assert again == first
+    before = Progress(run_tokens=progress.run_tokens, run_completions=progress.run_completions)
+    assert grow(policy, log=log, progress=before, count=12, budget=budget) == first
     assert policy.requests == 0
 
 
-def test_wall_time_budget_uses_the_given_clock():
-    now = itertools.count(step=0.01)
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [({"seconds": 0.01}, "budget: 0.01 seconds"), ({"run_seconds": 0.2}, "run budget: 0.2 seconds")],
+)
+def test_wall_time_budgets_use_the_given_clock(limit, reason):
+    now = itertools.count(step=0.001)
     log = MemoryLog()
-    grown = grow(
-        ScriptedPolicy(), log=log, clock=lambda: next(now), count=12, budget={"simulations": 8, "run_seconds": 1.0}
-    )
-    assert sum(s[-1] == "exhausted" for s in grown.values()) > 0
-    assert sum(s[-1] == "done" for s in grown.values()) > 0
-    assert "1 seconds" in next(iter(log.cutoffs.values()))[1]
+    budget = {"simulations": 20, **limit}
+    grown = grow(ScriptedPolicy(), log=log, clock=lambda: next(now), count=30, budget=budget)
+    ended = Counter(shape[-1] for shape in grown.values())
+    assert ended["exhausted"] == len(log.cutoffs) > 0
+    assert all(found == reason for _, found in log.cutoffs.values())
 
 
 def test_a_full_disk_stops_with_a_clear_error():

@@ -68,8 +68,8 @@ def test_totals_and_errors(journal):
 
 def test_cutoffs_and_outcomes(journal):
     journal.record_cutoff(4, 2, "run budget: 10 tokens")
-    journal.record_outcome(4, "exhausted", "run budget: 10 tokens")
-    journal.record_outcome(5, "done", "")
+    journal.record_outcome(4, "exhausted", "run budget: 10 tokens", 7)
+    journal.record_outcome(5, "done", "", 5)
     assert journal.cutoff(4) == (2, "run budget: 10 tokens")
     assert journal.cutoff(5) is None
     journal.forget_outcomes([4])

@@ -33,6 +33,8 @@ _BARE_ARGUMENT = frozenset(("num", "sym", "const", "macro", "{", "|", "repeating
 _APPLIED = frozenset("fghFGHW")
 """Letters that, with a bracket right after them, are functions and not factors."""
 _INVERTIBLE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+_VARIADIC = frozenset(("max", "min", "gcd", "lcm"))
+_ARITIES = {"log": (1, 2), "binom": (2,), "mod": (2,)}
 _MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "Bmatrix", "vmatrix", "Vmatrix", "smallmatrix", "array"))
 _SYSTEMS = frozenset(("cases", "dcases", "rcases", "aligned", "align", "gathered", "split", "gather", "equation"))
 
@@ -84,7 +86,7 @@ class Atoms(Cursor, ABC):
             self.advance()
             return Text("'")
         if token.kind == "num":
-            if whole_number or len(token.value) == 1:
+            if whole_number or len(token.value) == 1 or not token.value.isdigit():
                 self.advance()
                 return number(token.value)
             self.tokens[self.at] = self.token = Token("num", token.value[1:])
@@ -289,6 +291,10 @@ class Atoms(Cursor, ABC):
             args = (self._bare_argument(single=name in ("sqrt", "cbrt")),)
         if base is not None:
             args = (*args, base)
+        if name not in _VARIADIC and len(args) not in _ARITIES.get(name, (1,)):
+            raise ReadError(f"{name} of {len(args)} arguments")
+        if not args:
+            raise ReadError(f"{name} of nothing")
         node: Node = Call(name, args)
         return node if exponent is None else Pow(node, exponent)
 
@@ -398,13 +404,12 @@ class Atoms(Cursor, ABC):
         self.expect("end")
         if not rows:
             raise ReadError("an environment without rows")
-        if environment in ("vmatrix", "Vmatrix"):
-            return Call("det", (Matrix(tuple(rows)),))
         if environment in _SYSTEMS and all(len(row) == 1 for row in rows):
             return Seq("", "", tuple(row[0] for row in rows))
         if any(len(row) != len(rows[0]) for row in rows):
             raise ReadError("rows of different lengths")
-        return Matrix(tuple(rows))
+        matrix = Matrix(tuple(rows))
+        return Call("det", (matrix,)) if environment in ("vmatrix", "Vmatrix") else matrix
 
     def _drop_alignment(self) -> None:
         """`&` beside a relation only aligns it."""

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import msgspec
 
 from treeforge.label.check_policy import CheckPolicy, check_policy
 from treeforge.label.decide import Rules, same
@@ -18,10 +22,12 @@ from treeforge.verdict import Judgement, Verdict
 
 DEFAULT_MARKERS = ("The answer is", "\\boxed{")
 _OPTION_GOLD = re.compile(
-    r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?\$?(?:\\(?:text|textbf|mathrm)\{)?(?:\(([A-H])\)|([A-H]))(?:\}?\$?\.?|[).:]\s*.*|\)?\s+[A-Z][\w\s]*)$",
+    r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?\$?(?:\\(?:text|textbf|mathrm)\{)?(?:\(([A-H])\)|([A-H]))"
+    r"(?:\}?\$?\.?|[).:]\s*.*|\s*\}\s*[^\s+*/^=<>-].*|\)?\s+[A-Z][\w\s]*)$"
 )
 
 
+_SLOWEST = 5
 _WORKER = SymbolicWorker()
 
 
@@ -59,8 +65,14 @@ def check_many(
 
 def gold_problem(gold: str) -> str | None:
     """Why a gold answer cannot be read, in one line; None where it can."""
-    reading = read(extract(gold, gold=True))
+    reading = _read_gold(gold)
     return None if reading.node is not None else f"gold answer {gold[:60]!r} cannot be read: {reading.reason}"
+
+
+@lru_cache(maxsize=8192)
+def _read_gold(gold: str) -> Reading:
+    """A gold answer's reading; the same one is met at every trajectory of its problem."""
+    return read(extract(gold, gold=True))
 
 
 def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbolic: bool) -> Judgement:
@@ -71,7 +83,7 @@ def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbo
             return judgement
     if prediction.strip() == gold.strip():
         return Judgement(Verdict.CORRECT, answer, "string")
-    left, right = read(answer), read(extract(gold, gold=True))
+    left, right = read(answer), _read_gold(gold)
     if left.key and left.key == right.key:
         return Judgement(Verdict.CORRECT, answer, "string")
     for reading, verdict in ((right, Verdict.UNDECIDED), (left, Verdict.UNPARSABLE)):
@@ -122,6 +134,21 @@ def _options(answer: str, prediction: str, gold_letter: str) -> Judgement | None
     return Judgement(verdict, answer, "string", f"option {letter}")
 
 
+class CheckStatistics(msgspec.Struct):
+    """What an `AnswerChecker` did so far."""
+
+    hits: int = 0
+    """Verdicts that were remembered."""
+    checks: int = 0
+    """Verdicts that were worked out."""
+    routes: dict[str, int] = msgspec.field(default_factory=dict)
+    """Of the latter, by route."""
+    verdicts: dict[str, int] = msgspec.field(default_factory=dict)
+    """Of the latter, by verdict."""
+    slowest: list[tuple[float, str, str]] = msgspec.field(default_factory=list)
+    """The slowest of the latter: (seconds, answer, gold answer), slowest first."""
+
+
 class AnswerChecker:
     """A `Judge` of final answers. Deterministic; remembers the verdicts of answers that it has seen."""
 
@@ -137,6 +164,7 @@ class AnswerChecker:
         self.markers = tuple(markers)
         self.cache_size = cache_size
         self.symbolic = symbolic
+        self.statistics = CheckStatistics()
         self._cache: dict[tuple[str, str], Judgement] = {}
         self._plain = tuple(marker for marker in self.markers if "boxed" not in marker)
 
@@ -149,12 +177,25 @@ class AnswerChecker:
         """Judge the last step(s) of a trajectory against the problem's gold answer."""
         key = (self._tail(text), problem.gold_answer)
         judgement = self._cache.get(key)
-        if judgement is None:
-            judgement = check(text, problem.gold_answer, self.policy, self.markers, symbolic=self.symbolic)
-            if len(self._cache) >= self.cache_size:
-                self._cache.clear()
-            self._cache[key] = judgement
+        if judgement is not None:
+            self.statistics.hits += 1
+            return judgement
+        start = time.perf_counter()
+        judgement = check(text, problem.gold_answer, self.policy, self.markers, symbolic=self.symbolic)
+        self._record(time.perf_counter() - start, judgement, problem.gold_answer)
+        if len(self._cache) >= self.cache_size:
+            self._cache.clear()
+        self._cache[key] = judgement
         return judgement
+
+    def _record(self, seconds: float, judgement: Judgement, gold: str) -> None:
+        found = self.statistics
+        found.checks += 1
+        found.routes[judgement.route] = found.routes.get(judgement.route, 0) + 1
+        verdict = judgement.verdict.name.lower()
+        found.verdicts[verdict] = found.verdicts.get(verdict, 0) + 1
+        if len(found.slowest) < _SLOWEST or seconds > found.slowest[-1][0]:
+            found.slowest = sorted([*found.slowest, (seconds, judgement.answer, gold)], reverse=True)[:_SLOWEST]
 
     def _tail(self, text: str) -> str:
         """The part of the text on which the verdict depends: all of it, unless one marker stands alone in it."""

@@ -25,6 +25,9 @@ _MARKER = re.compile(
     |ответ\s*[:：]?|答案\s*(?:是|为|為|[:：])?|答\s*[:：]|答え\s*(?:は|[:：])?|정답\s*(?:은|[:：])?|الإجابة\s*(?:هي|[:：])?|उत्तर\s*[:：]?)
     \s*(?:\*\*)?\s*"""
 )
+_HEADING = re.compile(
+    r"(?im)^[ \t]*(?:#{1,6}[ \t]*|\*\*[ \t]*)(?:final[ \t]+)?answer[ \t]*:?[ \t]*(?:\*\*)?[ \t]*:?[ \t]*$"
+)
 _MAYBE_MARKED = re.compile(r"(?i)nswer|ponse|puesta|ntwort|posta|[^\x00-\x7f]")
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 _CONTRAST = re.compile(r",?\s+(?:not|rather than|instead of)\s.*$")
@@ -41,6 +44,7 @@ _EQUALS = re.compile("=")
 _NO_ANSWERS = frozenset(
     ("correct", "right", "wrong", "incorrect", "unique", "as follows", "the same", "below", "above", "clear", "obvious")
 )
+_SOMETHING = re.compile(r"[\w\\$]")
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*<\[(\"']|\s*$)|\n|。")
 _OPENING = re.compile(r"\$\$|\\\[|\\\(|(?<!\\)\$")
 _CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
@@ -57,12 +61,16 @@ _JOINING = re.compile(
     |(?:\\[a-z]+|[A-Za-z])[\w{}]*\s*=)*"""
 )
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_HARMLESS = re.compile(r"\\text\{[^{}]*\}|\b(?:and|or)\b")
+_DIGIT = re.compile(r"\d")
 _DELIMITERS = re.compile(r"\$|\\\(|\\\[")
 _LABEL = re.compile(r"\s*[^\W\d_][^\W\d_ ]*(?: [^\W\d_]+){0,3}\s*[:：]\s*")
 _OPTION_LINE = re.compile(
     r"(?:^|\n)\s*(?:[Oo]ption\s+|[Cc]hoice\s+)?\(?([A-H])[).:]?(?!\s*(?:,|and|or|&|\+|-|=)\s*\(?[A-J]\b)(?=[\s),.:]|[^\x00-\x7f]|$)"
 )
-_OPTION_ANYWHERE = re.compile(r"(?<![A-Za-z'’\\])\(?([A-H])\)?(?![A-Za-z'’])")
+_OPTION_CHOSEN = re.compile(
+    r"(?i:\bis|'s|’s|\bbe|\bchoose|\bpick|\bselect|\boption|\bchoice|\banswer|[:=])\s*\(?([A-H])\)?(?![A-Za-z'’])"
+)
 
 
 def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> str:
@@ -90,6 +98,10 @@ def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> st
                 return found
     if "####" in text and (found := after_hashes(text)):
         return found
+    if "nswer" in text and (headings := list(_HEADING.finditer(text))):
+        found = _after_heading(text[headings[-1].end() :])
+        if found:
+            return found
     if _MAYBE_MARKED.search(text) and ((found := _after_last(_MARKER, text)) or (found := _after_last(_STRONG, text))):
         return found
     if _is_bare(text):
@@ -151,6 +163,12 @@ def _after_last(marker: re.Pattern[str], text: str) -> str:
     return ""
 
 
+def _after_heading(tail: str) -> str:
+    """The answer below a heading of its own (`# Answer`): all of it where it is one, else as after a marker."""
+    tail = tail.strip()
+    return tail if tail and _is_bare(tail) else _after_marker(tail)
+
+
 def _after_marker(tail: str) -> str:
     """The answer in what follows a marker: its sentence where that is an answer, else the number that it states."""
     tail = tail.lstrip(" \t\n*:：")
@@ -160,7 +178,7 @@ def _after_marker(tail: str) -> str:
     if delimited and delimited[0][0] == 0 and "\n" in tail[: delimited[0][1]]:
         return tail[: delimited[0][1]]
     sentence = _CONTRAST.sub("", _first_sentence(tail))
-    if not sentence or sentence.lower() in _NO_ANSWERS:
+    if sentence.lower().strip(" .!") in _NO_ANSWERS or not _SOMETHING.search(sentence):
         return ""
     if _NUMERAL.fullmatch(sentence) or _is_bare(sentence):
         return sentence
@@ -216,17 +234,15 @@ def _is_bare(text: str) -> bool:
     if len(text) > MAX_BARE:
         return False
     plain = text.strip()
-    outside = _outside(plain)
-    if (
-        outside.strip(" .,;")
-        and outside != plain
-        and _WORD.search(re.sub(r"\\text\{[^{}]*\}|\b(?:and|or)\b", "", outside))
-    ):
-        return False
-    words = _WORD.findall(_MACRO.sub(" ", plain))
+    delimited = _DELIMITERS.search(plain) is not None
+    if delimited:
+        outside = _outside(plain)
+        if outside != plain and outside.strip(" .,;") and _WORD.search(_HARMLESS.sub("", outside)):
+            return False
+    words = _WORD.findall(_MACRO.sub(" ", plain) if "\\" in plain else plain)
     if "\n" in plain and words and "\\begin" not in plain:
         return False
-    if not any(c.isdigit() for c in plain) and not _DELIMITERS.search(plain):
+    if not delimited and not _DIGIT.search(plain):
         return True
     if not plain.isascii() and any(ord(c) > 0x2E7F for c in plain):
         return len(words) == 0
@@ -278,6 +294,6 @@ def option_letter(text: str) -> str:
 
 
 def last_option(text: str) -> str:
-    """The last letter in a text that stands alone as an option does."""
-    found = _OPTION_ANYWHERE.findall(text)
+    """The last letter that a text chooses: `I think it's B`, `option (C)`."""
+    found = _OPTION_CHOSEN.findall(text)
     return found[-1] if found else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from treeforge.label.atoms import Atoms
 from treeforge.label.build import negated, primed, product
 from treeforge.label.syntax import (
@@ -25,12 +27,15 @@ from treeforge.label.syntax import (
     Text,
 )
 from treeforge.label.tokens import ReadError, tokenize
+from treeforge.label.vocabulary import MULTIPLIERS
 
 _FACTOR_START = frozenset(
     ("num", "sym", "const", "macro", "{", "|", "repeating", "angle", "func", "open", "empty", "dots", "begin")
 )
 _ENDS = frozenset(("end", "close", "}"))
 _PERCENT_WORDS = frozenset(("percent", "pct", "percentage", "per cent"))
+_STRAY_DIGIT = re.compile(r"(?<![A-Za-z^{])\d")
+_OPERATIONS = frozenset(("squared", "cubed", "factorial", "times", "plus", "minus", "over", "divided"))
 _DEGREE_WORDS = frozenset(("degree", "degrees", "deg"))
 
 
@@ -190,19 +195,31 @@ class _Parser(Atoms):
         return [whole, fraction]
 
     def _with_unit(self, value: Node) -> Node:
-        """The words after a number: percent, degrees, a unit, or just words."""
+        """The words after a number: percent, degrees, `million`, a unit, or just words; digits only as exponents."""
         words: list[str] = []
         while self.token.kind in ("word", "text", "sym", "const", "^", "num", "{", "}", "op", "func", "prime"):
-            if self.token.kind == "op" and self.token.value not in ("/", "*"):
+            token = self.token
+            if token.kind == "op" and token.value not in ("/", "*"):
                 break
-            if self.token.kind == "}" and "{" not in words:
+            if token.kind == "}" and "{" not in words:
                 break
+            stray = token.kind == "num" and (token.spaced or token.value not in ("2", "3"))
+            if stray or (token.kind == "text" and _STRAY_DIGIT.search(token.value)):
+                raise ReadError("a number among the words after a number")
             words.append(self.advance().value)
         unit = " ".join(words)
-        lowered = unit.lower()
-        if lowered in _PERCENT_WORDS:
+        lowered = unit.lower().split()
+        if not lowered or lowered[0] in _OPERATIONS:
+            raise ReadError("an operation in words")
+        if lowered[0] in MULTIPLIERS:
+            value = product([value, Num(MULTIPLIERS[lowered[0]])])
+            unit = " ".join(words).partition(" ")[2]
+            lowered = lowered[1:]
+            if not lowered:
+                return value
+        if " ".join(lowered) in _PERCENT_WORDS:
             return Percent(value)
-        if lowered in _DEGREE_WORDS:
+        if " ".join(lowered) in _DEGREE_WORDS:
             return Degree(value)
         return Quantity(value, unit)
 

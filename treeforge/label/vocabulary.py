@@ -32,6 +32,18 @@ FUNCTION_NAMES = {
     "arsinh": "arcsinh",
     "arcosh": "arccosh",
     "artanh": "arctanh",
+    "Abs": "abs",
+    "Max": "max",
+    "Min": "min",
+    "Sqrt": "sqrt",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Log": "log",
+    "Ln": "ln",
+    "Exp": "exp",
+    "binomial": "binom",
+    "factorial": "factorial",
 } | {name: name for name in FUNCTIONS}
 """Every spelling of a function -> its canonical name."""
 
@@ -165,6 +177,8 @@ _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+")
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 
 
+MULTIPLIERS = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+"""Words after a number that multiply it."""
 SHORT_UNITS = _words("""
     cm km mm kg mg ml ft yd in lb oz mi mph kph sec min hr hrs day days pct am pm cup cups dm gm gal rad deg usd eur gbp
     inr rmb

@@ -23,7 +23,7 @@ from treeforge.policy.prompts import QUESTION
 Chunk = dict[str, Any]
 """One event of a streamed completion: `choices` as OpenAI's, and llama.cpp's own fields under `__verbose`."""
 
-_MOST_SLOTS = 256  # LLAMA_MAX_SEQ
+_MOST_SLOTS = 64  # more gain nothing on a CPU and take memory: about 50 MB each for the default model
 _LISTENER_SECONDS = 60.0
 _PLACEHOLDER = "[[treeforge-question]]"  # braces mean something to templates
 

@@ -21,7 +21,7 @@ from treeforge.policy.steps import clean_text, split_steps
 # Sample i of a request gets seed + i in 32 bits; llama.cpp draws a seed of its own for 2^32 - 1, so room is left.
 _SEEDS = 2**32 - 2**16
 _QUESTION_TOKENS = 1024
-_CHARS_PER_TOKEN = 2  # English and LaTeX have more; this only sizes the context
+_CHARS_PER_TOKEN = 3  # few texts have less; this only sizes the context
 _CONTEXT_STEP = 256
 _WARM_CHARS = 200
 

@@ -12,17 +12,26 @@ QUESTION = "{question}"
 # Our own problems; none stands in datasets/. One line a step, so that "\n" ends a step, and always the same last line.
 # What comes after a blank line is no longer the solution, so "\n\n" stops a rollout.
 _FEW_SHOT = """\
+Question: Ben has 12 pens and gives 5 of them to his sister. How many pens does Ben still have?
+Answer:
+Ben has 12 - 5 = 7 pens left.
+The answer is 7.
+
+Question: A tray holds 6 cakes. How many cakes do 4 trays hold?
+Answer:
+There are 4 trays of 6 cakes, so 4 * 6 = 24 cakes.
+The answer is 24.
+
 Question: A baker has 14 rolls. He sells 6 of them and then bakes 9 more. How many rolls does he have now?
 Answer:
 He sells 6 rolls, so he has 14 - 6 = 8 rolls left.
 He bakes 9 more, so he has 8 + 9 = 17 rolls.
 The answer is 17.
 
-Question: What is 7 * 8 - 15?
+Question: A coach splits 20 players into 4 equal teams. How many players are in each team?
 Answer:
-First, 7 * 8 = 56.
-Then, 56 - 15 = 41.
-The answer is 41.
+Each of the 4 teams gets 20 / 4 = 5 players.
+The answer is 5.
 
 Question: A crate holds 5 jars. Omar fills 6 crates and gives 12 jars to his aunt. How many jars are left?
 Answer:
@@ -30,15 +39,34 @@ The 6 crates hold 6 * 5 = 30 jars.
 He gives 12 jars away, so 30 - 12 = 18 jars are left.
 The answer is 18.
 
+Question: What is 7 * 8 - 15?
+Answer:
+First, 7 * 8 = 56.
+Then, 56 - 15 = 41.
+The answer is 41.
+
+Question: A kite costs $9 and a ball costs $4. How many dollars do 2 kites and 3 balls cost together?
+Answer:
+The 2 kites cost 2 * 9 = 18 dollars.
+The 3 balls cost 3 * 4 = 12 dollars.
+Together they cost 18 + 12 = 30 dollars.
+The answer is 30.
+
+Question: There are 16 girls and 11 boys in a choir. How many children are in the choir?
+Answer:
+There are 16 + 11 = 27 children.
+The answer is 27.
+
 Question: {question}
 Answer:
 """
 
+# The question comes last, so that all problems share the evaluation of what stands before it.
 _STEP_PARAGRAPHS = """\
-{question}
+Solve the problem below step by step. Write each step as one short paragraph that begins with "Step 1:", "Step 2:" and \
+so on, and leave a blank line between steps. End the last step with the final answer inside \\boxed{}.
 
-Solve the problem step by step. Write each step as one short paragraph that begins with "Step 1:", "Step 2:" and so \
-on, and leave a blank line between steps. End the last step with the final answer inside \\boxed{}."""
+Problem: {question}"""
 
 # The headers and the end mark are those of the HRM paper's released code; the wording is ours. The paper's code cuts
 # at the next header, which leaves that header at the end of the step before it; a blank line ends a step here.
@@ -88,7 +116,7 @@ PRESETS: dict[str, Preset] = {
                 stop=("\n\n", "Question:"),
                 answer_markers=("The answer is",),
             ),
-            sampling=SamplingConfig(temperature=0.8, max_tokens=160, max_step_tokens=64),
+            sampling=SamplingConfig(temperature=0.7, max_tokens=160, max_step_tokens=64),
         ),
         Preset(
             about="chat for general instruct models (Qwen2.5 and alike): 'Step k:' paragraphs, \\boxed{}",

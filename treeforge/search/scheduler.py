@@ -84,6 +84,10 @@ class Progress(msgspec.Struct):
     """Sampled by the policy in this sitting."""
     run_tokens: int = 0
     """Sampled by the policy in all sittings."""
+    run_completions: int = 0
+    """Sampled by the policy in all sittings."""
+    run_nodes: int = 0
+    """Nodes of all trees by now."""
     retries: int = 0
     errors: int = 0
     """Requests given up in this sitting."""
@@ -94,10 +98,13 @@ class Progress(msgspec.Struct):
 
 
 class _OpenTree:
-    __slots__ = ("cutoff", "growing", "missing", "replies", "rows", "strategy", "waves")
+    __slots__ = ("cutoff", "growing", "missing", "nodes", "opened", "replies", "rows", "strategy", "waves")
 
-    def __init__(self, growing: GrowingTree, strategy: Strategy, rows: Rows, cutoff: tuple[int, str] | None) -> None:
-        self.growing, self.strategy, self.rows, self.cutoff = growing, strategy, rows, cutoff
+    def __init__(
+        self, growing: GrowingTree, strategy: Strategy, rows: Rows, cutoff: tuple[int, str] | None, opened: float
+    ) -> None:
+        self.growing, self.strategy, self.rows, self.cutoff, self.opened = growing, strategy, rows, cutoff, opened
+        self.nodes = 0
         self.replies: list[tuple[Sample, ...] | None] = []
         self.missing = 0
         self.waves = 0
@@ -134,7 +141,6 @@ class Forest:
         self._more = True
         self._answered = 0
         self._started = 0.0
-        self._out_of: str | None = None
 
     async def grow(self, problems: Iterator[tuple[int, Problem]]) -> None:
         """Grow a tree for every (number, problem); `finished` is called with each as it ends.
@@ -192,7 +198,7 @@ class Forest:
     def _open(self, number: int, problem: Problem) -> None:
         growing = GrowingTree(number, problem, self.recipe, self.judge, self._base)
         strategy = STRATEGIES[self.recipe.search.strategy](growing, self.recipe.search, self.recipe.budget)
-        tree = _OpenTree(growing, strategy, self.journal.rows(number), self.journal.cutoff(number))
+        tree = _OpenTree(growing, strategy, self.journal.rows(number), self.journal.cutoff(number), self._clock())
         self.progress.open += 1
         self._ready.append((tree, None))
 
@@ -208,6 +214,10 @@ class Forest:
             _log.exception("tree %d (problem %s) failed", growing.number, growing.problem.problem_id)
             self._finish(tree, "failed", f"internal error: {type(error).__name__}: {error}")
             return
+        finally:
+            size = growing.builder.size
+            self.progress.run_nodes += size - tree.nodes
+            tree.nodes = size
         if reason := self._cut_off(tree, wave):
             tree.strategy.close()
             self._finish(tree, "exhausted", reason)
@@ -237,19 +247,27 @@ class Forest:
         """The reason why this tree stops before its next wave, journaled; None to go on."""
         if tree.cutoff is not None:
             return tree.cutoff[1] if tree.cutoff[0] <= tree.waves else None
-        budget = self.recipe.budget
-        if not (budget.run_tokens or budget.run_seconds):
+        if not any(self.recipe.budget.journaled) or all(request.digest in tree.rows for request in wave):
             return None
-        if all(request.digest in tree.rows for request in wave):
-            return None
-        if self._out_of is None:
-            if budget.run_tokens and self.progress.run_tokens >= budget.run_tokens:
-                self._out_of = f"run budget: {budget.run_tokens} tokens"
-            elif budget.run_seconds and self._clock() - self._started >= budget.run_seconds:
-                self._out_of = f"run budget: {budget.run_seconds:g} seconds"
-        if self._out_of is not None:
-            self.journal.record_cutoff(tree.growing.number, tree.waves, self._out_of)
-        return self._out_of
+        reason = self._spent(tree)
+        if reason is not None:
+            self.journal.record_cutoff(tree.growing.number, tree.waves, reason)
+        return reason
+
+    def _spent(self, tree: _OpenTree) -> str | None:
+        """Which limit on the clock or on the whole run is reached."""
+        budget, progress, now = self.recipe.budget, self.progress, self._clock()
+        if budget.seconds and now - tree.opened >= budget.seconds:
+            return f"budget: {budget.seconds:g} seconds"
+        if budget.run_nodes and progress.run_nodes >= budget.run_nodes:
+            return f"run budget: {budget.run_nodes} nodes"
+        if budget.run_rollouts and progress.run_completions >= budget.run_rollouts:
+            return f"run budget: {budget.run_rollouts} rollouts"
+        if budget.run_tokens and progress.run_tokens >= budget.run_tokens:
+            return f"run budget: {budget.run_tokens} tokens"
+        if budget.run_seconds and now - self._started >= budget.run_seconds:
+            return f"run budget: {budget.run_seconds:g} seconds"
+        return None
 
     def _record(self, request: Request, samples: tuple[Sample, ...]) -> None:
         self.journal.record(request, samples)
@@ -263,6 +281,7 @@ class Forest:
         progress.completions += len(samples)
         progress.tokens += tokens
         progress.run_tokens += tokens
+        progress.run_completions += len(samples)
 
     def _finish(self, tree: _OpenTree, status: str, reason: str) -> None:
         growing = tree.growing

@@ -25,7 +25,9 @@ CREATE TABLE IF NOT EXISTS samples (
 );
 CREATE UNIQUE INDEX IF NOT EXISTS samples_by_request ON samples (tree, digest);
 CREATE TABLE IF NOT EXISTS cutoffs (tree INTEGER PRIMARY KEY, wave INTEGER NOT NULL, reason TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS outcomes (tree INTEGER PRIMARY KEY, status TEXT NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS outcomes (
+    tree INTEGER PRIMARY KEY, status TEXT NOT NULL, reason TEXT NOT NULL, nodes INTEGER NOT NULL
+);
 """
 
 _INSERT = "INSERT OR IGNORE INTO samples (tree, digest, tokens, completions, failed, payload) VALUES (?, ?, ?, ?, ?, ?)"
@@ -113,15 +115,19 @@ class Journal:
         self._transaction("DELETE FROM cutoffs", [()])
         return count
 
-    def record_outcome(self, tree: int, status: str, reason: str) -> None:
-        """Note how a tree ended."""
-        self._transaction("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?)", [(tree, status, reason)])
+    def record_outcome(self, tree: int, status: str, reason: str, nodes: int) -> None:
+        """Note how a tree ended, and its number of nodes."""
+        self._transaction("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", [(tree, status, reason, nodes)])
 
     def outcomes(self) -> dict[int, tuple[str, str]]:
         """(status, reason) of every tree that ended."""
         return {
             tree: (status, reason) for tree, status, reason in self._select("SELECT tree, status, reason FROM outcomes")
         }
+
+    def nodes(self) -> int:
+        """Nodes of all trees that ended."""
+        return int(self._select("SELECT coalesce(sum(nodes), 0) FROM outcomes")[0][0])
 
     def forget_outcomes(self, trees: Iterator[int] | list[int]) -> None:
         """Forget how these trees ended, so that they are grown again from the journal."""

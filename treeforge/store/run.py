@@ -248,7 +248,7 @@ class RunFolder:
         """Spill a tree that ended and note its outcome; merge its block when that is whole."""
         assert self.journal is not None
         self._files.spill(number, record)
-        self.journal.record_outcome(number, record.status, record.reason)
+        self.journal.record_outcome(number, record.status, record.reason, record.tree.size)
         self._ended[number] = (record.status, record.reason)
         self._merge(number // self.block)
 

@@ -6,19 +6,37 @@ deleted and made again without the model.
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from treeforge.errors import StorageError
+from treeforge.errors import RunLockedError, StorageError
 from treeforge.hashing import digest_object
 from treeforge.store.files import atomic_file, storage_error
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import read_table, write_table
 from treeforge.tree import TreeRecord
+
+
+@contextmanager
+def view_lock(run: RunFolder) -> Iterator[None]:
+    """Be the only one that makes views of this run. The run itself may go on. `RunLockedError` where another does."""
+    path = run.path / ".views.lock"
+    try:
+        stream = path.open("ab")
+    except OSError as error:
+        raise storage_error(error, path) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunLockedError(f"{run.path}: another process labels or exports this run; wait for it") from None
+        yield
 
 
 def write_view(
