@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +189,37 @@ def test_golds_are_equal_to_themselves_and_can_be_read(name: str, field: str) ->
         assert gold_problem(gold) is None
         for written in (gold, f"${gold}$", f"\\boxed{{{gold}}}", f"The answer is ${gold}$."):
             assert check(written, gold).verdict is Verdict.CORRECT, written
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    """The interval library's precision is global."""
+    wrong: list[str] = []
+
+    def run(k: int) -> None:
+        pairs = [(f"\\sqrt{{{i * 9}}}+{k}", f"3\\sqrt{{{i}}}+{k}") for i in range(2, 60)]
+        wrong.extend(a for a, b in pairs if check(a, b).verdict is not Verdict.CORRECT)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_final_steps_of_annotated_solutions() -> None:
+    """Completions that a person rated right end in the gold answer, those rated wrong do not; one gold is wrong."""
+    disagreeing = total = 0
+    for row in rows(SHARED / "data" / "prm800k_phase1_test.jsonl"):
+        for completion in row["label"]["steps"][-1]["completions"] or [] if row["label"]["steps"] else []:
+            if "# Answer" in completion["text"] and completion["rating"] in (1, -1):
+                total += 1
+                correct = check(completion["text"], row["question"]["ground_truth_answer"]).verdict is Verdict.CORRECT
+                disagreeing += correct != (completion["rating"] == 1)
+    assert total > 150
+    assert disagreeing <= 1

@@ -40,7 +40,7 @@ def test_first_steps_become_children_and_the_rest_their_rollouts():
     assert frozen.rollouts_correct.tolist() == [0, 1, 1, 0]
     assert frozen.visits.tolist() == [4, 2, 1, 1]
     assert frozen.value_sum.tolist() == [3, 1, 1, 1]
-    assert [(r.node, r.steps, r.answer) for r in tree.rollouts()] == [
+    assert [(r.node, r.steps, r.answer) for r in tree.rollouts] == [
         (1, ("b\n", RIGHT), "2"),
         (1, (WRONG,), "3"),
         (2, (RIGHT,), "2"),
@@ -83,14 +83,14 @@ def test_an_engine_error_counts_nowhere_and_is_kept():
     tree = growing()
     assert tree.absorb(0, [Sample("HTTP 500", "error")] * 2) == (0, 0, [])
     assert tree.builder.freeze().rollouts.tolist() == [0]
-    assert [(r.finish, r.verdict, r.answer) for r in tree.rollouts()] == [(Finish.ERROR, -1, "HTTP 500")] * 2
+    assert [(r.finish, r.verdict, r.answer) for r in tree.rollouts] == [(Finish.ERROR, -1, "HTTP 500")] * 2
 
 
 def test_an_empty_completion_is_a_wrong_rollout_of_the_node_itself():
     tree = growing()
     assert tree.absorb(0, [Sample("", "stop"), Sample(" \n", "stop")]) == (2, 0, [])
     assert tree.builder.rollouts == [2]
-    assert [r.verdict for r in tree.rollouts()] == [Verdict.NO_ANSWER] * 2
+    assert [r.verdict for r in tree.rollouts] == [Verdict.NO_ANSWER] * 2
 
 
 def test_truncation_is_flagged_and_counts_as_wrong():
@@ -134,8 +134,8 @@ def test_costs_are_split_between_node_and_rollout():
     assert tree.builder.token_count[1:] == [4, round(9 * 3 / 18)]
     assert tree.builder.logprob[1] == -1.0
     assert math.isnan(tree.builder.logprob[2])
-    assert [r.tokens for r in tree.rollouts()] == [6, 7]
-    assert tree.rollouts()[0].logprob == -2.0
+    assert [r.tokens for r in tree.rollouts] == [6, 7]
+    assert tree.rollouts[0].logprob == -2.0
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -143,4 +143,4 @@ def test_trajectories_longer_than_max_steps_are_truncated(depth):
     tree = growing(max_steps=depth, max_depth=depth, levels=depth)
     tree.absorb(0, [Sample("".join(f"s{i}\n" for i in range(depth)) + RIGHT, "stop")])
     assert tree.builder.rollouts_truncated[1] == 1
-    assert tree.rollouts()[0].finish == Finish.TRUNCATED
+    assert tree.rollouts[0].finish == Finish.TRUNCATED

@@ -110,7 +110,7 @@ def test_stepwise_mcts_evaluates_a_leaf_before_it_expands_it():
 def test_max_depth_bounds_nodes_not_trajectories():
     tree, _, _ = drive(BudgetConfig(simulations=0), max_depth=2, world=World(depth=6, branching=2))
     assert max(tree.builder.depth) == 2
-    assert max(len(r.steps) for r in tree.rollouts()) >= 4
+    assert max(len(r.steps) for r in tree.rollouts) >= 4
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_exhaustive_is_the_papers_complete_tree():
     assert [int((frozen.depth == d).sum()) for d in range(5)] == [1, 3, 9, 27, 0]
     assert frozen.rollouts[frozen.depth == 3].tolist() == [1] * 27
     assert frozen.rollouts[frozen.depth < 3].sum() == 0
-    assert all(len(r.steps) == 3 for r in tree.rollouts())
+    assert all(len(r.steps) == 3 for r in tree.rollouts)
     assert ended == ("done", "3 levels")
 
 

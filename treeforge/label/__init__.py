@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from treeforge.label.check_policy import PRESETS, CheckPolicy
-from treeforge.label.checker import AnswerChecker, CheckStatistics, check, check_many, gold_problem
+from treeforge.label.checker import AnswerChecker, CheckStatistics, check, check_many, explain, gold_problem
 
-__all__ = ["PRESETS", "AnswerChecker", "CheckPolicy", "CheckStatistics", "check", "check_many", "gold_problem"]
+__all__ = [
+    "PRESETS",
+    "AnswerChecker",
+    "CheckPolicy",
+    "CheckStatistics",
+    "check",
+    "check_many",
+    "explain",
+    "gold_problem",
+]

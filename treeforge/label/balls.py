@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,16 +44,21 @@ def _flint() -> Any:
     return flint
 
 
+_PRECISION = threading.RLock()
+"""The library's precision is one for all threads."""
+
+
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
     """Arithmetic with balls inside is done with `bits` bits."""
     context = _flint().ctx
-    before = context.prec
-    context.prec = bits
-    try:
-        yield
-    finally:
-        context.prec = before
+    with _PRECISION:
+        before = context.prec
+        context.prec = bits
+        try:
+            yield
+        finally:
+            context.prec = before
 
 
 def ball(
@@ -70,15 +76,16 @@ def ball(
     `LimitError` for what is too large.
     """
     flint = _flint()
-    before = flint.ctx.prec
-    flint.ctx.prec = bits
-    try:
-        evaluation = _Evaluation(values, log_base, MAX_TERMS)
-        if at:
-            evaluation.balls = {name: flint.acb(x) for name, x in at.items()}
-        return evaluation.value(node)
-    finally:
-        flint.ctx.prec = before
+    with _PRECISION:
+        before = flint.ctx.prec
+        flint.ctx.prec = bits
+        try:
+            evaluation = _Evaluation(values, log_base, MAX_TERMS)
+            if at:
+                evaluation.balls = {name: flint.acb(x) for name, x in at.items()}
+            return evaluation.value(node)
+        finally:
+            flint.ctx.prec = before
 
 
 class _Evaluation:

@@ -12,6 +12,7 @@ import msgspec
 from treeforge.label.check_policy import CheckPolicy, check_policy
 from treeforge.label.decide import Rules, same
 from treeforge.label.extract import extract, last_option, option_letter
+from treeforge.label.notation import notation
 from treeforge.label.numeric import Answer
 from treeforge.label.read import Reading, read
 from treeforge.label.syntax import Seq
@@ -61,6 +62,22 @@ def check_many(
     """`check` of each (prediction, gold), in order."""
     policy = check_policy(policy)
     return [check(prediction, gold, policy, markers, symbolic=symbolic) for prediction, gold in pairs]
+
+
+def explain(prediction: str, gold: str, policy: CheckPolicy | str = "default", markers: Sequence[str] = ()) -> str:
+    """How `check` came to its verdict, in a few lines: what was extracted, how both sides were read, route, reason."""
+    judgement = check(prediction, gold, policy, markers)
+    lines = [f"answer   {judgement.answer!r}", f"read as  {_description(read(judgement.answer))}"]
+    lines += [f"gold     {gold!r}", f"read as  {_description(_read_gold(gold))}"]
+    lines.append(f"verdict  {judgement.verdict.name.lower()}, route {judgement.route}")
+    return "\n".join([*lines, f"reason   {judgement.reason}"] if judgement.reason else lines)
+
+
+def _description(reading: Reading) -> str:
+    if reading.node is None:
+        return f"nothing: {reading.reason}"
+    second = f"; or {notation(reading.other)}" if reading.other is not None else ""
+    return notation(reading.node) + second
 
 
 def gold_problem(gold: str) -> str | None:

@@ -13,7 +13,8 @@ _MERIDIEM = re.compile(r"(\d)[\s~]*(?:\\(?:text|mbox)\{\s*)?([AaPp])\.?\s?[Mm]\b
 _WHOLE_TEXT = re.compile(r"\\(?:text|mbox|textbf|mathrm|mathbf|textrm|textit)\s*\{([^{}\\]*)\}")
 _FOREIGN = re.compile(r"[^\W\d_]*[^\x00-\x7f]+(?:[^\W\d_]|[^\x00-\x7f])*")
 _WRAPPED = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"), ('"', '"'))
-_NOISE = re.compile(r"\\(?:left|right|mleft|mright|!|,|;|:|displaystyle|quad|qquad|big[lr]?|Big[lr]?)(?![a-zA-Z])|[$]")
+_NOISE = re.compile(r"\\(?:left|right|mleft|mright|!|displaystyle|big[lr]?|Big[lr]?)(?![a-zA-Z])|[$]")
+_GAP = re.compile(r"\s+|\\[,;: ]|\\q?quad(?![a-zA-Z])|~")
 _TRAILING = re.compile(r"(?:\s|~|\\[,;:! ]|(?<!\\)[.,;:])+$")
 _REMARK = re.compile(r"(?<=[\d}%])\s+\((?:[A-Za-z]+(?: [A-Za-z]+)+|(?:or|i\.e\.) [^()]*)\)$")
 _FOR_ALL = re.compile(r"^(?:\\text\{\s*(?:for\s+)?all\s*\}|(?:for\s+)?all\s+(?=[a-z]\s*[<>=\\]))\s*")
@@ -32,7 +33,7 @@ _ORDINAL = re.compile(r"(?<=\d)(?:\^?\{?\\text\{(?:th|st|nd|rd)\}\}?|(?:th|st|nd
 _OUT_OF = re.compile(r"(\d+)\s+out of\s+(\d+)")
 _MONEY = re.compile(r"(-?)\s*\\?\$\s*(-?(?:\d[\d,]*(?:\.\d+)?|\.\d+))|(-?(?:\d[\d,]*(?:\.\d+)?|\.\d+))\s*\\?\$")
 _ABOUT = re.compile(r"(?i)^(?:about|approximately|approx\.?|roughly|around|nearly|exactly|only|just)\s+(?=[-$\\\d.])")
-_SPACE = re.compile(r"\s+")
+_SPACES = re.compile(r" {2,}")
 _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _PUNCTUATION = frozenset(".,;:! \n~")
 _CLOSERS = frozenset('$)]*`"')
@@ -96,7 +97,7 @@ def normal_form(text: str) -> str:
     """The text with all that never matters left out; equal normal forms are the same answer under every policy."""
     if "\\" in text or "$" in text:
         text = _FRACTION.sub(lambda _: "\\frac", _NOISE.sub("", text))
-    text = _SPACE.sub(" ", text).strip()
+    text = _SPACES.sub(" ", _GAP.sub(" ", text)).strip()
     return _EDGES.sub("", text) if " " in text else text
 
 

@@ -87,11 +87,13 @@ def _expressions(a: Node, b: Node, rules: Rules) -> Answer:
     left, right = traits(a), traits(b)
     if left.plus_minus or right.plus_minus:
         return _unordered(items_of(a), items_of(b), rules)
-    if left.matrices or right.matrices:
+    if left.matrices or right.matrices or left.lists or right.lists:
         a, b = fold_matrices(a), fold_matrices(b)
         answer = _matrices(a, b, rules)
         if answer is not None:
             return answer
+        if traits(a).lists != traits(b).lists:
+            return Answer(False, "exact", "a list and a number")
     if left.divisors or right.divisors:
         a, b = expand_divisors(a), expand_divisors(b)
     answer = same_expression(a, b, decimal_digits=rules.policy.decimal_digits)
@@ -461,7 +463,8 @@ def _is_clock(parts: tuple[Node, ...]) -> bool:
 
 
 def _matrices(a: Node, b: Node, rules: Rules) -> Answer | None:
-    a, b = fold_matrices(a), fold_matrices(b)
+    a = a if isinstance(a, Seq) else fold_matrices(a)
+    b = b if isinstance(b, Seq) else fold_matrices(b)
     if isinstance(a, Matrix) and isinstance(b, Matrix):
         if (len(a.rows), len(a.rows[0])) != (len(b.rows), len(b.rows[0])):
             return Answer(False, "exact", "matrices of different shapes")

@@ -54,7 +54,12 @@ def without_degrees(node: Node) -> Node:
 
 
 def fold_matrices(node: Node) -> Node:
-    """Sums, products, small powers, transposes and determinants of matrices worked out; other nodes as they are."""
+    """Sums, products, small powers, transposes and determinants of matrices and vectors worked out.
+
+    Other nodes stay as they are.
+    """
+    if isinstance(node, Seq) and node.left + node.right in ("()", "<>") and len(node.items) > 1:
+        return Matrix((node.items,))
     if isinstance(node, Neg):
         inner = fold_matrices(node.x)
         return _scaled(Num(-1), inner) if isinstance(inner, Matrix) else node

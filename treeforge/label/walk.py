@@ -48,6 +48,8 @@ class Traits(NamedTuple):
     divisors: bool
     """A `gcd` or `lcm` stands in it."""
     matrices: bool
+    lists: bool
+    """A list, a set or words stand in it."""
     bigs: bool
     """A sum, product, limit or integral stands in it."""
     sums: bool
@@ -58,7 +60,7 @@ class Traits(NamedTuple):
 def traits(node: Node) -> Traits:
     """Walk the tree once."""
     symbols: set[str] = set()
-    imaginary = bare_log = unknown = plus_minus = degrees = divisors = matrices = bigs = sums = False
+    imaginary = bare_log = unknown = plus_minus = degrees = divisors = matrices = lists = bigs = sums = False
     bound: set[str] = set()
     stack: list[Node] = [node]
     while stack:
@@ -82,14 +84,24 @@ def traits(node: Node) -> Traits:
             stack.append(item.body)
             stack.extend(x for x in (item.low, item.high) if x is not None)
         elif isinstance(item, Text | Seq | SetOp | Relation | Ratio):
-            unknown = True
+            unknown = lists = True
             stack.extend(children(item))
         else:
             degrees = degrees or isinstance(item, Degree)
             matrices = matrices or isinstance(item, Matrix)
             stack.extend(children(item))
     return Traits(
-        frozenset(symbols - bound), imaginary, bare_log, unknown, plus_minus, degrees, divisors, matrices, bigs, sums
+        frozenset(symbols - bound),
+        imaginary,
+        bare_log,
+        unknown,
+        plus_minus,
+        degrees,
+        divisors,
+        matrices,
+        lists,
+        bigs,
+        sums,
     )
 
 

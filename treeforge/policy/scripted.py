@@ -16,6 +16,7 @@ import asyncio
 import math
 import random
 from bisect import bisect
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -68,10 +69,10 @@ class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("latency and latency_sigma must not be negative")
 
 
-class _Choice(msgspec.Struct, frozen=True, gc=False):
-    text: str
-    on_track: bool
-    logprob: float
+_Choice = tuple[str, bool, float]
+"""A step's text, whether it is on track, and its log-probability."""
+_Table = tuple[list[float], list[_Choice]]
+"""Cumulative bounds and the choices they part, for one depth, coming from one state."""
 
 
 class ScriptedPolicy:
@@ -149,40 +150,37 @@ class ScriptedPolicy:
         start = prefix.count("\n")
         state = self._on_track(prefix, start)
         level = self._level(problem)
-        tables = self._tables[level]
-        uniform = random.Random(request.seed).random
         one_step = request.mode == "step"
-        out: list[Sample] = []
-        for _ in range(request.n):
-            on_track, parts, logprob = state, [], 0.0
-            logprobs: list[float] = []
-            for table in tables[start : start + 1] if one_step else tables[start:]:
-                bounds, choices = table[on_track]
-                choice = choices[bisect(bounds, uniform())]
-                on_track = choice.on_track
-                parts.append(choice.text)
-                logprobs.append(choice.logprob)
-                logprob += choice.logprob
-            steps = len(parts)
-            if not (one_step and steps):
-                chance_right = self.world.recovery_rate if not on_track else 1.0 - self._rates[level]
-                right = uniform() < chance_right
-                parts.append(f"The answer is {problem.gold_answer if right else _wrong(problem, uniform() < 0.5)}.")
-                last = math.log(max(chance_right if right else (1.0 - chance_right) / 2, 1e-30))
-                logprobs.append(last)
-                out.append(
-                    Sample(
-                        "".join(parts),
-                        "stop",
-                        steps * _STEP_TOKENS + _ANSWER_TOKENS,
-                        logprob + last,
-                        (_STEP_TOKENS,) * steps + (_ANSWER_TOKENS,),
-                        tuple(logprobs),
-                    )
-                )
-            else:
-                out.append(Sample(parts[0][:-1], "delimiter", _STEP_TOKENS, logprob, (_STEP_TOKENS,), (logprob,)))
-        return tuple(out)
+        tables = self._tables[level][start : start + 1] if one_step else self._tables[level][start:]
+        uniform = random.Random(request.seed).random
+        return tuple(
+            self._step(tables[0][state], uniform)
+            if one_step and tables
+            else self._rollout(tables, state, uniform, problem.gold_answer, self._rates[level])
+            for _ in range(request.n)
+        )
+
+    def _step(self, table: _Table, uniform: Callable[[], float]) -> Sample:
+        bounds, choices = table
+        text, _, logprob = choices[bisect(bounds, uniform())]
+        return Sample(text[:-1], "delimiter", _STEP_TOKENS, logprob, (_STEP_TOKENS,), (logprob,))
+
+    def _rollout(
+        self, tables: list[list[_Table]], on_track: bool, uniform: Callable[[], float], gold: str, rate: float
+    ) -> Sample:
+        parts: list[str] = []
+        logprobs: list[float] = []
+        for table in tables:
+            bounds, choices = table[on_track]
+            text, on_track, logprob = choices[bisect(bounds, uniform())]
+            parts.append(text)
+            logprobs.append(logprob)
+        chance_right = 1.0 - rate if on_track else self.world.recovery_rate
+        right = uniform() < chance_right
+        parts.append(f"The answer is {gold if right else _wrong(gold, uniform() < 0.5)}.")
+        logprobs.append(math.log(max(chance_right if right else (1.0 - chance_right) / 2, 1e-30)))
+        step_tokens = (_STEP_TOKENS,) * len(tables) + (_ANSWER_TOKENS,)
+        return Sample("".join(parts), "stop", sum(step_tokens), sum(logprobs), step_tokens, tuple(logprobs))
 
     def _on_track(self, prefix: str, depth: int) -> bool:
         return depth == 0 or prefix.endswith(self._ends[depth - 1])
@@ -192,9 +190,9 @@ class ScriptedPolicy:
         return key[0] % _LEVELS
 
 
-def _wrong(problem: Problem, first: bool) -> str:
+def _wrong(gold: str, first: bool) -> str:
     wrong = "-1" if first else "-2"
-    return wrong if problem.gold_answer != wrong else "-3"
+    return wrong if gold != wrong else "-3"
 
 
 def _level_rate(world: World, level: int) -> float:
@@ -222,7 +220,7 @@ def _true_values(world: World, rate: float) -> list[tuple[float, float]]:
     return values[::-1]
 
 
-def _table(world: World, rate: float, depth: int, on_track: bool) -> tuple[list[float], list[_Choice]]:
+def _table(world: World, rate: float, depth: int, on_track: bool) -> _Table:
     """Cumulative bounds and choices of the step at `depth`, coming from a state."""
     stay_on = 1.0 - rate if on_track else world.recovery_rate
     way_chances = [(1.0 - world.duplicate_rate) / world.branching] * world.branching
@@ -234,7 +232,7 @@ def _table(world: World, rate: float, depth: int, on_track: bool) -> tuple[list[
         for way, chance_way in enumerate(way_chances):
             chance = chance_state * chance_way
             if chance > 0.0:
-                choices.append(_Choice(_step_text(depth, way, next_on), next_on, math.log(chance)))
+                choices.append((_step_text(depth, way, next_on), next_on, math.log(chance)))
                 total += chance
                 bounds.append(total)
     return bounds[:-1], choices

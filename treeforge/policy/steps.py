@@ -85,10 +85,10 @@ def parse(sample: Sample, config: StepsConfig, *, max_steps: int) -> Parsed:
                 break
     marked = _first_marker(text, config.answer_markers)
     if marked >= 0:
-        kept, end = 0, 0
-        while end <= marked:
-            end += len(steps[kept])
-            kept += 1
+        kept, end = len(steps), len(text) - len(steps[-1])
+        while end > marked:
+            kept -= 1
+            end -= len(steps[kept - 1])
         if kept <= max_steps:
             cut_off = finish == _TRUNCATED and kept == len(steps)
             return Parsed(steps[:kept], _TRUNCATED if cut_off else _ANSWERED)

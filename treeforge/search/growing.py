@@ -41,7 +41,7 @@ class GrowingTree:
         "number",
         "problem",
         "recipe",
-        "rollout_rows",
+        "rollouts",
         "samples",
         "seed",
         "steps",
@@ -59,8 +59,8 @@ class GrowingTree:
         self.judge = judge
         self.base = base
         self.builder = TreeBuilder()
-        self.rollout_rows: list[tuple[int, list[str], str, int, int, int, float]] = []
-        """Fields of `Rollout`, in order."""
+        self.rollouts: list[Rollout] = []
+        """The rollouts table's rows, in the order in which they were applied."""
         self.samples = 0
         """Completions so far, errors included."""
         self.tokens = 0
@@ -119,7 +119,7 @@ class GrowingTree:
             steps, finish = parse(sample, step_format, max_steps=max_steps)
             if finish == _ERROR:
                 self.errors.append(sample.text)
-                self.rollout_rows.append((node, [], sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
+                self.rollouts.append(Rollout(node, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
                 continue
             verdict, answer, finish = self._verdict(steps, finish)
             row = node
@@ -210,7 +210,7 @@ class GrowingTree:
         self, row: int, steps: list[str], answer: str, verdict: int, finish: int, tokens: int, logprob: float
     ) -> None:
         builder = self.builder
-        self.rollout_rows.append((row, steps, answer, verdict, finish, tokens, logprob))
+        self.rollouts.append(Rollout(row, tuple(steps), answer, verdict, finish, tokens, logprob))
         builder.rollouts[row] += 1
         if verdict == _CORRECT:
             builder.rollouts_correct[row] += 1
@@ -218,13 +218,6 @@ class GrowingTree:
             builder.rollouts_undecided[row] += 1
         elif finish == _TRUNCATED:
             builder.rollouts_truncated[row] += 1
-
-    def rollouts(self) -> tuple[Rollout, ...]:
-        """The rollouts table's rows, in the order in which they were applied."""
-        return tuple(
-            Rollout(node, tuple(steps), answer, verdict, finish, tokens, logprob)
-            for node, steps, answer, verdict, finish, tokens, logprob in self.rollout_rows
-        )
 
 
 def _first_step_cost(sample: Sample, steps: list[str]) -> tuple[int, float]:

@@ -296,7 +296,7 @@ class Forest:
             self.journal.flush()
             frozen = growing.builder.freeze()
             self.finished(
-                growing.number, TreeRecord(growing.problem.problem_id, frozen, growing.rollouts(), status, reason)
+                growing.number, TreeRecord(growing.problem.problem_id, frozen, tuple(growing.rollouts), status, reason)
             )
         except StorageError as error:
             self._failure = error
