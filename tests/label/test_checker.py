@@ -40,11 +40,17 @@ def test_a_remembered_tail_gives_what_the_whole_text_gives() -> None:
             assert warm.judge(PROBLEM, text) == AnswerChecker().judge(PROBLEM, text)
 
 
-def test_the_cache_is_bounded() -> None:
+def test_what_is_remembered_is_bounded() -> None:
     checker = AnswerChecker(cache_size=10)
     for i in range(100):
         checker.judge(PROBLEM, f"The answer is {i}.")
     assert len(checker._cache) <= 10
+    checker.judge(PROBLEM, "The answer is 72. " + "And so on. " * 1000)
+    assert all(len(tail) < 2000 for tail, _ in checker._cache)
+
+
+def test_a_marker_with_nothing_after_it_is_no_answer() -> None:
+    assert AnswerChecker().judge(PROBLEM, "70 + 2 = 72. The answer is").verdict is not Verdict.CORRECT
 
 
 def test_a_remembered_answer_costs_next_to_nothing() -> None:

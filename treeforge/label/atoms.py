@@ -174,11 +174,6 @@ class Atoms(Cursor, ABC):
             while self.token.kind in ("sym", "const") and len(name) < 8:
                 name += self.advance().value
             return Sym(f"angle {name}")
-        if token.kind == "close" and token.value == "]":  # ]a, b[
-            inner = self.sequence()
-            closing = self.advance()
-            items = inner.items if isinstance(inner, Seq) and not inner.left else (inner,)
-            return Seq("(", ")" if closing.kind == "open" else closing.value, items)
         raise ReadError(f"unexpected '{token.value or token.kind}'")
 
     def _numeral(self) -> Node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -10,25 +9,26 @@ from functools import lru_cache
 import msgspec
 
 from treeforge.label.check_policy import CheckPolicy, check_policy
-from treeforge.label.decide import Rules, same
-from treeforge.label.extract import extract, last_option, option_letter
+from treeforge.label.decide import same
+from treeforge.label.extract import extract
+from treeforge.label.names import EQUALITIES, last_exact
 from treeforge.label.notation import notation
 from treeforge.label.numeric import Answer
+from treeforge.label.options import judge_option
 from treeforge.label.read import Reading, read
-from treeforge.label.syntax import Seq
+from treeforge.label.rules import Rules
+from treeforge.label.syntax import Node, Relation, Seq
 from treeforge.label.tokens import LimitError
 from treeforge.label.workers import SymbolicWorker
 from treeforge.problem import Problem
 from treeforge.verdict import Judgement, Verdict
 
 DEFAULT_MARKERS = ("The answer is", "\\boxed{")
-_OPTION_GOLD = re.compile(
-    r"(?:(?:[Oo]ption|[Cc]hoice)\s+)?\$?(?:\\(?:text|textbf|mathrm)\{)?(?:\(([A-H])\)|([A-H]))"
-    r"(?:\}?\$?\.?|[).:]\s*.*|\s*\}\s*[^\s+*/^=<>-].*|\)?\s+[A-Z][\w\s]*)$"
-)
 
 
 _SLOWEST = 5
+_LONGEST_REMEMBERED = 1_000
+"""Longer endings are judged anew, so that what is remembered stays small."""
 _WORKER = SymbolicWorker()
 
 
@@ -94,10 +94,9 @@ def _read_gold(gold: str) -> Reading:
 
 def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbolic: bool) -> Judgement:
     """Judge an extracted answer."""
-    if option := _OPTION_GOLD.match(gold.strip()):
-        judgement = _options(answer, prediction, option.group(1) or option.group(2))
-        if judgement is not None:
-            return judgement
+    judgement = judge_option(answer, prediction, gold)
+    if judgement is not None:
+        return judgement
     if prediction.strip() == gold.strip():
         return Judgement(Verdict.CORRECT, answer, "string")
     left, right = read(answer), _read_gold(gold)
@@ -109,9 +108,20 @@ def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbo
                 return Judgement(Verdict.UNDECIDED, answer, "limit", reading.reason)
             side = "the gold answer" if reading is right else "the answer"
             return Judgement(verdict, answer, "none", f"{side} cannot be read: {reading.reason}")
-    result = _decide(left, right, Rules(policy, _WORKER.same if symbolic else None))
+    rules = Rules(policy, same, _WORKER.same if symbolic else None)
+    result = _decide(left, right, rules)
+    if result.same is False and _states_a_value(left.node, answer, prediction) and not isinstance(right.node, Relation):
+        assert isinstance(left.node, Relation)
+        stated = _decide(Reading("", last_exact(left.node)), right, rules)
+        result = stated if stated.same else result
     verdict = Verdict.UNDECIDED if result.same is None else Verdict.CORRECT if result.same else Verdict.INCORRECT
     return Judgement(verdict, answer, result.route, result.reason)
+
+
+def _states_a_value(node: Node | None, answer: str, prediction: str) -> bool:
+    """A chain of equations out of prose, `… so $2n+1 = 2 \\cdot 8 + 1 = 17$.`: its last part is what it states."""
+    out_of_prose = answer.startswith(("$", "\\(", "\\[")) and answer != prediction.strip() and "boxed" not in prediction
+    return out_of_prose and isinstance(node, Relation) and set(node.ops) <= EQUALITIES
 
 
 def _decide(left: Reading, right: Reading, rules: Rules) -> Answer:
@@ -134,21 +144,6 @@ def _decide(left: Reading, right: Reading, rules: Rules) -> Answer:
         return Answer(None, "limit", str(error))
     except RecursionError:
         return Answer(None, "limit", "nested too deeply")
-
-
-def _options(answer: str, prediction: str, gold_letter: str) -> Judgement | None:
-    """A multiple-choice gold answer against a letter; None where the prediction gives none."""
-    stripped = answer.strip().strip("$*. ")
-    letter = option_letter(stripped)
-    if not letter:
-        bare = re.fullmatch(r"(?:\\(?:text|textbf|mathrm|mathbf)\{)?\(?([A-Ha-h])\)?\.?\}?", stripped)
-        letter = bare.group(1).upper() if bare else ""
-    if not letter and len(stripped) > 12:
-        letter = last_option(prediction)
-    if not letter:
-        return None
-    verdict = Verdict.CORRECT if letter == gold_letter else Verdict.INCORRECT
-    return Judgement(verdict, answer, "string", f"option {letter}")
 
 
 class CheckStatistics(msgspec.Struct):
@@ -191,18 +186,23 @@ class AnswerChecker:
             _WORKER.start()
 
     def judge(self, problem: Problem, text: str) -> Judgement:
-        """Judge the last step(s) of a trajectory against the problem's gold answer."""
-        key = (self._tail(text), problem.gold_answer)
+        """Judge the last step(s) of a trajectory against the problem's gold answer.
+
+        What stands before the only box, or before the last marker where there is no box, plays no part.
+        """
+        tail = self._tail(text)
+        key = (tail, problem.gold_answer)
         judgement = self._cache.get(key)
         if judgement is not None:
             self.statistics.hits += 1
             return judgement
         start = time.perf_counter()
-        judgement = check(text, problem.gold_answer, self.policy, self.markers, symbolic=self.symbolic)
+        judgement = check(tail, problem.gold_answer, self.policy, self.markers, symbolic=self.symbolic)
         self._record(time.perf_counter() - start, judgement, problem.gold_answer)
-        if len(self._cache) >= self.cache_size:
-            self._cache.clear()
-        self._cache[key] = judgement
+        if len(tail) <= _LONGEST_REMEMBERED:
+            if len(self._cache) >= self.cache_size:
+                self._cache.clear()
+            self._cache[key] = judgement
         return judgement
 
     def _record(self, seconds: float, judgement: Judgement, gold: str) -> None:
@@ -215,7 +215,7 @@ class AnswerChecker:
             found.slowest = sorted([*found.slowest, (seconds, judgement.answer, gold)], reverse=True)[:_SLOWEST]
 
     def _tail(self, text: str) -> str:
-        """The part of the text on which the verdict depends: all of it, unless one marker stands alone in it."""
+        """The part of the text that is judged: from its only box, or from its last marker, on; else all of it."""
         if "boxed" in text or "fbox" in text:
             at = text.find("\\boxed{")
             return text if at < 0 or text.find("box", at + 7) >= 0 or text.find("box") < at else text[at:]

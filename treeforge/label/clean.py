@@ -27,7 +27,9 @@ _LEADING = re.compile(
     r"^(?:\\(?:therefore|approx|sim|simeq|implies|Rightarrow|Longrightarrow|to)(?![a-zA-Z])|=(?!=)|:)\s*"
 )
 _CURRENCY = re.compile(r"(?i)^(?:rs\.?|usd|us\$|inr|eur)\s*(?=\d)")
-_DOTTED_THOUSANDS = re.compile(r"\d{1,3}(?:\.\d{3}){2,}")
+_DOTTED = re.compile(r"(\d{1,3}(?:\.\d{3}){2,}|\d{1,3}(?:\.\d{3})+(?=,\d))(?:,(\d+))?")
+_MARKED_THOUSANDS = re.compile(r"\d{1,3}(?:_\d{3})+|\d{1,3}(?:'\d{3})+")
+_CROSS = re.compile(r"(?<=\d) x (?=\d)")
 _MINUS = re.compile(r"(?i)^(?:negative|minus)\s+(?=[\d\\$.])")
 _ORDINAL = re.compile(r"(?<=\d)(?:\^?\{?\\text\{(?:th|st|nd|rd)\}\}?|(?:th|st|nd|rd)\b)")
 _OUT_OF = re.compile(r"(\d+)\s+out of\s+(\d+)")
@@ -120,9 +122,16 @@ def prepare(text: str) -> str:
     if "array" in text:
         text = _SYSTEM.sub(r"\\begin{cases}\1\\end{cases}", text)
     if " " in text:
+        text = _CROSS.sub(" * ", text)
         text = _COMPOUND_UNIT.sub(lambda m: f"\\text{{ {m.group(1)} }}", _PER_CENT.sub("percent", text))
-    if "." in text and _DOTTED_THOUSANDS.fullmatch(text):
-        text = text.replace(".", "")
+    if "." in text and (dotted := _DOTTED.fullmatch(text)):
+        text = dotted.group(1).replace(".", "") + (f".{dotted.group(2)}" if dotted.group(2) else "")
+    elif ("_" in text or "'" in text) and _MARKED_THOUSANDS.fullmatch(text):
+        text = text.replace("_", "").replace("'", "")
+    if text[:1] == "]":  # ]a, b[
+        text = f"({text[1:]}"
+    if text[-1:] == "[":
+        text = f"{text[:-1]})"
     if ("m" in text or "M" in text) and _MERIDIEM.search(text):
         text = _MERIDIEM.sub(lambda m: f"{m.group(1)} \\text{{{m.group(2).lower()}m}}", text)
     return text

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from treeforge.label.check_policy import CheckPolicy
-from treeforge.label.inequality import holds_exactly_on
-from treeforge.label.numeric import Answer, constant_ratio, infinite_sign, is_constant, same_expression
-from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of, renamed, without_degrees
-from treeforge.label.sets import is_set_like, real_set, same_set
+from treeforge.label.names import bare_values
+from treeforge.label.numeric import Answer, infinite_sign, same_expression
+from treeforge.label.relations import same_real_sets, same_relations
+from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of, without_degrees
+from treeforge.label.rules import NO, YES, Rules, all_same, ask_sympy, pairwise, unordered
+from treeforge.label.sets import is_set_like
 from treeforge.label.syntax import (
     Add,
     Based,
@@ -37,38 +37,21 @@ from treeforge.label.syntax import (
 )
 from treeforge.label.units import unit_size
 from treeforge.label.walk import traits
-from treeforge.verdict import Route
-
-MAX_ITEMS = 100
-"""Longer unordered lists are not matched (route `limit`)."""
 
 _EXPRESSIONS = frozenset((Num, Sym, Const, Add, Neg, Mul, Div, Pow, Call, Big, PlusMinus))
-_MAX_SPELLINGS = 4
-_YES, _NO = Answer(True, "exact"), Answer(False, "exact")
-_RANK: dict[Route, int] = {"none": 0, "string": 1, "exact": 2, "numeric": 3, "symbolic": 4, "limit": 5}
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
 _ALNUM = re.compile(r"[^\w]+")
-_EQUALITIES = frozenset(("=", "approx", "equiv", "to"))
-
-
-class Rules(NamedTuple):
-    """What is asked of a comparison beside the two answers."""
-
-    policy: CheckPolicy
-    symbolic: Callable[[Node, Node], bool | None] | None = None
-    """Asked what stays open; None leaves it open."""
 
 
 def same(a: Node, b: Node, rules: Rules) -> Answer:
     """Whether prediction `a` and gold `b` are the same answer; `same` is None where that stayed open."""
     if a == b:
-        return _YES
+        return YES
     if type(a) in _EXPRESSIONS and type(b) in _EXPRESSIONS:
         return _expressions(a, b, rules)
     if isinstance(a, Relation) or isinstance(b, Relation):
-        return _relations(a, b, rules)
+        return same_relations(a, b, rules)
     if is_set_like(a) or is_set_like(b):
-        answer = _real_sets(a, b)
+        answer = same_real_sets(a, b)
         if answer is not None and (answer.same or type(a) is not type(b)):
             return answer
     for rule in (_texts, _percents, _quantities, _based, _ratios, _matrices, _sequences, _set_operations):
@@ -86,7 +69,7 @@ def _expressions(a: Node, b: Node, rules: Rules) -> Answer:
         return Answer(infinite_sign(a) == infinite_sign(b), "exact")
     left, right = traits(a), traits(b)
     if left.plus_minus or right.plus_minus:
-        return _unordered(items_of(a), items_of(b), rules)
+        return unordered(items_of(a), items_of(b), rules)
     if left.matrices or right.matrices or left.lists or right.lists:
         a, b = fold_matrices(a), fold_matrices(b)
         answer = _matrices(a, b, rules)
@@ -100,229 +83,11 @@ def _expressions(a: Node, b: Node, rules: Rules) -> Answer:
     if answer.route == "numeric" and not answer.same and not (left.unknown or right.unknown):
         bigs = (left.bigs, right.bigs)
         if answer.same is None or any(bigs):
-            answer = _symbolic(a, b, rules, answer._replace(same=False if all(bigs) else None))
+            answer = ask_sympy(a, b, rules, answer._replace(same=False if all(bigs) else None))
     if not answer.same and left.degrees != right.degrees and rules.policy.units == "optional":
         plain = same_expression(without_degrees(a), without_degrees(b), decimal_digits=0)
         return plain._replace(reason="a degree sign on one side only") if plain.same else answer
     return answer
-
-
-def _symbolic(a: Node, b: Node, rules: Rules, otherwise: Answer) -> Answer:
-    """What sympy says; `otherwise` where it says nothing."""
-    verdict = rules.symbolic(a, b) if rules.symbolic is not None else None
-    return otherwise if verdict is None else Answer(verdict, "symbolic")
-
-
-def _all(answers: Sequence[Answer]) -> Answer:
-    """All parts the same: the strongest route that was needed."""
-    for answer in answers:
-        if answer.same is False:
-            return answer
-    for answer in answers:
-        if answer.same is None:
-            return answer
-    return max(answers, key=lambda answer: _RANK[answer.route], default=_YES)
-
-
-def _pairwise(a: Sequence[Node], b: Sequence[Node], rules: Rules) -> Answer:
-    if len(a) != len(b):
-        return Answer(False, "exact", f"{len(a)} items, not {len(b)}")
-    answers = []
-    for x, y in zip(a, b, strict=True):
-        answers.append(same(x, y, rules))
-        if answers[-1].same is False:
-            return answers[-1]
-    return _all(answers)
-
-
-def _unordered(a: Sequence[Node], b: Sequence[Node], rules: Rules) -> Answer:
-    """Each item of one list in the other. The prediction may repeat items where the gold answer does not."""
-    if len(a) > MAX_ITEMS or len(b) > MAX_ITEMS:
-        return Answer(None, "limit", f"a list of more than {MAX_ITEMS} items")
-    a, b = _bare_values(a, b)
-    if len(a) == 1 < len(b) <= _MAX_SPELLINGS and all(same(b[0], other, rules).same for other in b[1:]):
-        b = b[:1]  # one value written in several ways
-    if len(a) < len(b):
-        return Answer(False, "exact", f"{len(a)} items, not {len(b)}")
-    left = list(b)
-    answers: list[Answer] = []
-    for x in a:
-        matched = False
-        for i, y in enumerate(left):
-            answer = same(x, y, rules)
-            if answer.same is not False:
-                answers.append(answer)
-                if answer.same:
-                    del left[i]
-                    matched = True
-                    break
-        if not matched:
-            repeated = len(a) > len(b) and any(same(x, y, rules).same for y in b)
-            if not repeated:
-                if any(answer.same is None for answer in answers):
-                    return next(answer for answer in answers if answer.same is None)
-                return Answer(False, "exact", "an item is in one list only")
-    if left:
-        return Answer(False, "exact", "an item is in one list only")
-    return _all([answer for answer in answers if answer.same])
-
-
-# Names: `x = 5` for 5, `x ∈ S` for S
-
-
-def _bare_values(a: Sequence[Node], b: Sequence[Node]) -> tuple[Sequence[Node], Sequence[Node]]:
-    """Items without their names, unless all items of both lists have one."""
-    if all(_named(x) is not None for x in (*a, *b)):
-        return a, b
-    return [_unnamed(x) for x in a], [_unnamed(x) for x in b]
-
-
-def _unnamed(node: Node) -> Node:
-    found = _named(node)
-    return node if found is None else found[1]
-
-
-def _named(node: Node) -> tuple[Node, Node] | None:
-    """(name, value) of `x = 5`, `5 = x`, `f(x) = … = 5`, `(x, y) = (1, 2)`, `x ∈ S`; None for other nodes."""
-    if not isinstance(node, Relation):
-        return None
-    if node.ops == ("in",) and _is_name(node.operands[0]):
-        return node.operands[0], node.operands[1]
-    if not set(node.ops) <= _EQUALITIES:
-        return None
-    name, value = node.operands[0], _last_exact(node)
-    if not _is_name(name):
-        name, value = node.operands[-1], node.operands[-2]
-        if not _is_name(name) or len(node.operands) > 2:
-            return None
-    return name, value
-
-
-def _last_exact(node: Relation) -> Node:
-    """The last operand before the first `≈` after the value: what follows that is no longer exact."""
-    start = 1 if _is_name(node.operands[0]) else 0
-    for op, operand in zip(node.ops[start:], node.operands[start:], strict=False):
-        if op == "approx":
-            return operand
-    return node.operands[-1]
-
-
-def _is_name(node: Node) -> bool:
-    if isinstance(node, Sym):
-        return True
-    if isinstance(node, Call):
-        return traits(node).unknown and node.name not in ("abs",)
-    if isinstance(node, Mul):
-        return all(isinstance(x, Sym) and len(x.name) == 1 and x.name.isupper() for x in node.factors)
-    if isinstance(node, Seq):
-        return all(_is_name(item) for item in node.items)
-    if isinstance(node, Ratio):
-        return all(_is_name(part) for part in node.parts)
-    return isinstance(node, Text)
-
-
-def _relations(a: Node, b: Node, rules: Rules) -> Answer:
-    """A relation with a relation, or with the value it names."""
-    if isinstance(a, Relation) and isinstance(b, Relation):
-        return _two_relations(a, b, rules)
-    relation, other, swap = (a, b, False) if isinstance(a, Relation) else (b, a, True)
-    assert isinstance(relation, Relation)
-    ordered: Callable[[Node, Node], Answer] = lambda x, y: same(y, x, rules) if swap else same(x, y, rules)  # noqa: E731
-    found = _named(relation)
-    if found is not None and rules.policy.names == "optional":
-        return ordered(found[1], other)
-    if rules.policy.relations_as_sets:
-        answer = _real_sets(a, b) or _solution_set(relation, other)
-        if answer is not None:
-            return answer
-    if set(relation.ops) <= _EQUALITIES:
-        if all(is_constant(operand) for operand in relation.operands):
-            return ordered(_last_exact(relation), other)
-        if isinstance(other, Seq) and len(relation.operands) == 2 and other.left == "":
-            return Answer(False, "exact", "an equation and a list")
-        return Answer(False, "exact", "an equation and a value")
-    return Answer(False, "exact", "a relation and a value")
-
-
-def _two_relations(a: Relation, b: Relation, rules: Rules) -> Answer:
-    if len(a.ops) == len(b.ops) == 1 and {a.ops[0], b.ops[0]} <= _EQUALITIES:
-        x, y = _difference(a), _difference(b)
-        if x is not None and y is not None:
-            ratio = constant_ratio(x, y)
-            if ratio is not None:
-                return Answer(True, "numeric", "equations up to a constant factor")
-    first, second = _named(a), _named(b)
-    if first is not None and second is not None:
-        values = same(_with_arguments_of(first, second), second[1], rules)
-        if _same_name(first[0], second[0]) or values.same is False:
-            return values
-        return Answer(False, "exact", "the same value of another variable")
-    left, right = _ascending(a), _ascending(b)
-    if left.ops == right.ops and len(left.operands) == len(right.operands):
-        answer = _pairwise(left.operands, right.operands, rules)
-        if answer.same is not False:
-            return answer
-        if len(left.ops) == 1:
-            if left.ops[0] in ("=", "!="):
-                answer = _pairwise(left.operands, right.operands[::-1], rules)
-                if answer.same:
-                    return answer
-            x, y = _difference(left), _difference(right)
-            ratio = constant_ratio(x, y) if x is not None and y is not None else None
-            if ratio is not None and (left.ops[0] in ("=", "!=") or ratio.real > 0):
-                return Answer(True, "numeric", "relations up to a constant factor")
-    one_variable = traits(a).symbols == traits(b).symbols
-    sets = _real_sets(a, b) if one_variable or "in" in a.ops + b.ops else None
-    if sets is None and one_variable and len(traits(a).symbols) == 1 and not (_EQUALITIES & {*a.ops, *b.ops}):
-        return _symbolic(a, b, rules, Answer(None, "numeric", "inequalities that were not solved"))
-    return sets or Answer(False, "numeric", "different relations")
-
-
-def _with_arguments_of(a: tuple[Node, Node], b: tuple[Node, Node]) -> Node:
-    """The value of `f(n) = 2n` in the variables of `f(x) = 2x`."""
-    if isinstance(a[0], Call) and isinstance(b[0], Call) and len(a[0].args) == len(b[0].args):
-        pairs = list(zip(a[0].args, b[0].args, strict=True))
-        if all(isinstance(x, Sym) and isinstance(y, Sym) for x, y in pairs):
-            return renamed(a[1], {x.name: y.name for x, y in pairs if isinstance(x, Sym) and isinstance(y, Sym)})
-    return a[1]
-
-
-def _same_name(a: Node, b: Node) -> bool:
-    """One name, or a function written as `y` by one and as `f(x)` by the other."""
-    if a == b or (isinstance(a, Sym) and isinstance(b, Sym) and a.name.lower() == b.name.lower()):
-        return True
-    if isinstance(a, Call) and isinstance(b, Call):
-        return a.name == b.name or len(a.args) == len(b.args)
-    return (isinstance(a, Call) and b in (Sym("y"), Text("y"))) or (isinstance(b, Call) and a == Sym("y"))
-
-
-def _difference(relation: Relation) -> Node | None:
-    a, b = relation.operands[0], relation.operands[1]
-    if any(isinstance(x, Seq | Matrix | SetOp | Ratio | Text | Quantity) for x in (a, b)):
-        return None
-    return Add((a, Neg(b)))
-
-
-def _ascending(relation: Relation) -> Relation:
-    """The chain with its signs turned to `<`."""
-    if relation.ops[0] in (">", ">=") and all(op in _FLIPPED for op in relation.ops):
-        return Relation(tuple(_FLIPPED[op] for op in reversed(relation.ops)), relation.operands[::-1])
-    return relation
-
-
-def _solution_set(relation: Relation, other: Node) -> Answer | None:
-    """An inequality that is not linear, and a set of reals."""
-    pieces = None if set(relation.ops) <= _EQUALITIES else real_set(other)
-    holds = None if pieces is None else holds_exactly_on(relation, pieces)
-    return None if holds is None else Answer(holds, "numeric")
-
-
-def _real_sets(a: Node, b: Node) -> Answer | None:
-    x = real_set(a)
-    y = real_set(b) if x is not None else None
-    if x is None or y is None:
-        return None
-    return Answer(same_set(x, y), "numeric", "" if same_set(x, y) else "different sets of reals")
 
 
 # One rule a type: None where it does not apply
@@ -400,7 +165,7 @@ def _quantities(a: Node, b: Node, rules: Rules) -> Answer | None:
         x, y = unit_size(a.unit), unit_size(b.unit)
         if x is None or y is None:
             words = _ALNUM.sub("", a.unit).casefold() == _ALNUM.sub("", b.unit).casefold()
-            return same(a.x, b.x, rules) if words or rules.policy.units == "optional" else _NO
+            return same(a.x, b.x, rules) if words or rules.policy.units == "optional" else NO
         if x[0] != y[0]:
             return Answer(False, "exact", f"{a.unit} and {b.unit}")
         if x == y:
@@ -442,16 +207,16 @@ def _ratios(a: Node, b: Node, rules: Rules) -> Answer | None:
         if len(x) != len(y):
             shorter, longer = sorted((x, y), key=len)
             clock = len(longer) == len(shorter) + 1 and longer[-1] == Num(0) and len(shorter) >= 2
-            return _pairwise(shorter, longer[:-1], rules) if clock else _NO
-        plain = _pairwise(x, y, rules)
+            return pairwise(shorter, longer[:-1], rules) if clock else NO
+        plain = pairwise(x, y, rules)
         if plain.same or Num(0) in x or Num(0) in y or (_is_clock(x) and _is_clock(y)):
             return plain
         products = [same(Mul((x[0], q)), Mul((y[0], p)), rules) for p, q in zip(x[1:], y[1:], strict=True)]
-        return _all(products)
+        return all_same(products)
     ratio, other, swap = (a, b, False) if isinstance(a, Ratio) else (b, a, True)
     assert isinstance(ratio, Ratio)
     if len(ratio.parts) != 2 or isinstance(other, Seq | Matrix | SetOp):
-        return _NO
+        return NO
     quotient = Div(*ratio.parts)
     return same(other, quotient, rules) if swap else same(quotient, other, rules)
 
@@ -463,18 +228,30 @@ def _is_clock(parts: tuple[Node, ...]) -> bool:
 
 
 def _matrices(a: Node, b: Node, rules: Rules) -> Answer | None:
+    if isinstance(a, Matrix) or isinstance(b, Matrix):
+        a, b = _from_rows(a), _from_rows(b)
     a = a if isinstance(a, Seq) else fold_matrices(a)
     b = b if isinstance(b, Seq) else fold_matrices(b)
     if isinstance(a, Matrix) and isinstance(b, Matrix):
         if (len(a.rows), len(a.rows[0])) != (len(b.rows), len(b.rows[0])):
             return Answer(False, "exact", "matrices of different shapes")
-        return _pairwise([c for row in a.rows for c in row], [c for row in b.rows for c in row], rules)
+        return pairwise([c for row in a.rows for c in row], [c for row in b.rows for c in row], rules)
     if isinstance(a, Matrix) or isinstance(b, Matrix):
         x, y = _vector(a), _vector(b)
         if x is None or y is None:
             return Answer(False, "exact", "a matrix and something else")
-        return _pairwise(x, y, rules)
+        return pairwise(x, y, rules)
     return None
+
+
+def _from_rows(node: Node) -> Node:
+    """`[[1, 2], [3, 4]]` as a matrix."""
+    if not isinstance(node, Seq) or node.left + node.right != "[]":
+        return node
+    rows = [item.items for item in node.items if isinstance(item, Seq) and item.left + item.right == "[]"]
+    if len(rows) != len(node.items) or len({len(row) for row in rows}) != 1:
+        return node
+    return Matrix(tuple(rows))
 
 
 def _vector(node: Node) -> Sequence[Node] | None:
@@ -494,14 +271,14 @@ def _sequences(a: Node, b: Node, rules: Rules) -> Answer | None:
         assert isinstance(listed, Seq)
         if isinstance(other, SetOp) or listed.left not in ("", "{"):
             return Answer(False, "exact", "a list and something else")
-        return _unordered(items_of(a), items_of(b), rules)
+        return unordered(items_of(a), items_of(b), rules)
     x, y = a.left + a.right.replace("or", ""), b.left + b.right.replace("or", "")
-    unordered = ("", "{}") if rules.policy.lists == "unordered" else ("{}",)
-    if x in unordered and y in unordered:
-        return _unordered(items_of(a), items_of(b), rules)
+    orderless = ("", "{}") if rules.policy.lists == "unordered" else ("{}",)
+    if x in orderless and y in orderless:
+        return unordered(items_of(a), items_of(b), rules)
     if "{}" in (x, y) and x != y:
         return (
-            _unordered(items_of(a), items_of(b), rules) if "" in (x, y) else Answer(False, "exact", "a set and a tuple")
+            unordered(items_of(a), items_of(b), rules) if "" in (x, y) else Answer(False, "exact", "a set and a tuple")
         )
     if x != y:
         loose = rules.policy.brackets == "loose" and {x, y} <= {"()", "[]", ""}
@@ -509,8 +286,8 @@ def _sequences(a: Node, b: Node, rules: Rules) -> Answer | None:
         vectors = {x, y} == {"()", "<>"}
         if not (loose or bare or vectors):
             return Answer(False, "exact", f"brackets {x or 'none'} and {y or 'none'}")
-    items = _bare_values(a.items, b.items)
-    return _pairwise(items[0], items[1], rules)
+    items = bare_values(a.items, b.items)
+    return pairwise(items[0], items[1], rules)
 
 
 def _set_operations(a: Node, b: Node, rules: Rules) -> Answer | None:
@@ -519,5 +296,5 @@ def _set_operations(a: Node, b: Node, rules: Rules) -> Answer | None:
     if not isinstance(a, SetOp) or not isinstance(b, SetOp) or a.op != b.op or len(a.args) != len(b.args):
         return Answer(False, "exact", "different sets")
     if a.op == "difference":
-        return _pairwise(a.args, b.args, rules)
-    return _unordered(a.args, b.args, rules)
+        return pairwise(a.args, b.args, rules)
+    return unordered(a.args, b.args, rules)

@@ -6,14 +6,11 @@ import re
 from collections.abc import Sequence
 
 from treeforge.answers import after_hashes, boxed
-from treeforge.label.read import read
-from treeforge.label.syntax import Text
-from treeforge.label.vocabulary import FUNCTION_NAMES, FUNCTIONS, SHORT_UNITS
+from treeforge.label.prose import MAX_BARE, delimited, is_bare
+from treeforge.label.vocabulary import FUNCTIONS
 
 MAX_SEARCHED = 20_000
 """Characters from the end in which an answer is looked for."""
-MAX_BARE = 300
-"""A longer text is never itself the answer."""
 
 _NUMERAL = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,18})?")
 _END_OF_TURN = re.compile(r"<\|(?:im_start|im_end|endoftext|eot_id|end)\|>|</s>")
@@ -31,23 +28,12 @@ _HEADING = re.compile(
 _MAYBE_MARKED = re.compile(r"(?i)nswer|ponse|puesta|ntwort|posta|[^\x00-\x7f]")
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 _CONTRAST = re.compile(r",?\s+(?:not|rather than|instead of)\s.*$")
-_MACRO = re.compile(r"\\(?:begin|end)\s*\{\w+\*?\}|\\[a-zA-Z]+")
 _JOINED = re.compile(r"\s*(?:,|,?\s*(?:and|or))\s*")
-_LITTLE_WORDS = frozenset(
-    ("it", "we", "so", "he", "she", "my", "is", "the", "as", "if", "in", "to", "for", "now", "by", "her")
-)
-_NOT_PROSE = frozenset((*map(str.lower, FUNCTION_NAMES), *SHORT_UNITS, "and", "or", "pi", "text", "infty"))
-_VERB = re.compile(
-    r"'s\b|\b(?:is|are|was|were|be|gets?|got|has|have|had|gives?|equals?|est|es|ist|so|thus|because|since|then|becomes?)\b"
-)
-_EQUALS = re.compile("=")
 _NO_ANSWERS = frozenset(
     ("correct", "right", "wrong", "incorrect", "unique", "as follows", "the same", "below", "above", "clear", "obvious")
 )
 _SOMETHING = re.compile(r"[\w\\$]")
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z*<\[(\"']|\s*$)|\n|。")
-_OPENING = re.compile(r"\$\$|\\\[|\\\(|(?<!\\)\$")
-_CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 _NUMERAL_RUN = r"(?:\d{1,3}(?: \d{3})+(?!\d)|\d+(?:,\d+)*)(?:\.\d+)?"
 _NUMBER = re.compile(
     rf"(?<![A-Za-z0-9_\\.,^*/+{{(])(?<![-+*/^(]\s)(?:(?<![\d)])[-−])?[$€£]?\s?{_NUMERAL_RUN}"
@@ -61,16 +47,6 @@ _JOINING = re.compile(
     |(?:\\[a-z]+|[A-Za-z])[\w{}]*\s*=)*"""
 )
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_HARMLESS = re.compile(r"\\text\{[^{}]*\}|\b(?:and|or)\b")
-_DIGIT = re.compile(r"\d")
-_DELIMITERS = re.compile(r"\$|\\\(|\\\[")
-_LABEL = re.compile(r"\s*[^\W\d_][^\W\d_ ]*(?: [^\W\d_]+){0,3}\s*[:：]\s*")
-_OPTION_LINE = re.compile(
-    r"(?:^|\n)\s*(?:[Oo]ption\s+|[Cc]hoice\s+)?\(?([A-H])[).:]?(?!\s*(?:,|and|or|&|\+|-|=)\s*\(?[A-J]\b)(?=[\s),.:]|[^\x00-\x7f]|$)"
-)
-_OPTION_CHOSEN = re.compile(
-    r"(?i:\bis|'s|’s|\bbe|\bchoose|\bpick|\bselect|\boption|\bchoice|\banswer|[:=])\s*\(?([A-H])\)?(?![A-Za-z'’])"
-)
 
 
 def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> str:
@@ -104,7 +80,7 @@ def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> st
             return found
     if _MAYBE_MARKED.search(text) and ((found := _after_last(_MARKER, text)) or (found := _after_last(_STRONG, text))):
         return found
-    if _is_bare(text):
+    if is_bare(text):
         return text
     return _last_mathematics(text)
 
@@ -136,25 +112,6 @@ def _from_boxes(text: str, *, gold: bool) -> str | None:
     return f"{content} {unit.group(1)}" if unit and "%" not in content else content
 
 
-def _delimited(text: str) -> list[tuple[int, int]]:
-    """(start, end) of every `$…$`, `$$…$$`, `\\(…\\)` and `\\[…\\]`, delimiters included."""
-    found: list[tuple[int, int]] = []
-    unclosed: set[str] = set()
-    position = 0
-    while opening := _OPENING.search(text, position):
-        mark = opening.group()
-        position = opening.end()
-        end = -1 if mark in unclosed else text.find(_CLOSING[mark], position)
-        while mark == "$" and end > 0 and text[end - 1] == "\\":
-            end = text.find("$", end + 1)
-        if end < 0:
-            unclosed.add(mark)
-        elif end > position:
-            position = end + len(mark)
-            found.append((opening.start(), position))
-    return found
-
-
 def _after_last(marker: re.Pattern[str], text: str) -> str:
     for found in reversed(list(marker.finditer(text))):
         answer = _after_marker(text[found.end() :])
@@ -166,7 +123,7 @@ def _after_last(marker: re.Pattern[str], text: str) -> str:
 def _after_heading(tail: str) -> str:
     """The answer below a heading of its own (`# Answer`): all of it where it is one, else as after a marker."""
     tail = tail.strip()
-    return tail if tail and _is_bare(tail) else _after_marker(tail)
+    return tail if tail and is_bare(tail) else _after_marker(tail)
 
 
 def _after_marker(tail: str) -> str:
@@ -174,21 +131,21 @@ def _after_marker(tail: str) -> str:
     tail = tail.lstrip(" \t\n*:：")
     if tail.startswith("}"):  # the marker stood inside \\text{…}
         tail = tail[1:].lstrip()
-    delimited = _delimited(tail[: MAX_BARE * 4])
-    if delimited and delimited[0][0] == 0 and "\n" in tail[: delimited[0][1]]:
-        return tail[: delimited[0][1]]
+    first = delimited(tail[: MAX_BARE * 4])[:1]
+    if first and first[0][0] == 0 and "\n" in tail[: first[0][1]]:
+        return tail[: first[0][1]]
     sentence = _CONTRAST.sub("", _first_sentence(tail))
     if sentence.lower().strip(" .!") in _NO_ANSWERS or not _SOMETHING.search(sentence):
         return ""
-    if _NUMERAL.fullmatch(sentence) or _is_bare(sentence):
+    if _NUMERAL.fullmatch(sentence) or is_bare(sentence):
         return sentence
-    spans = _delimited(sentence)
+    spans = delimited(sentence)
     if spans and spans[0][0] == 0:
         return sentence[: spans[0][1]]
     if (number := _NUMBER.match(sentence)) is not None:
         return number.group().strip()
     conclusion = _CONCLUSION.search(sentence)
-    if conclusion is not None and _is_bare(conclusion.group(1)):
+    if conclusion is not None and is_bare(conclusion.group(1)):
         return conclusion.group(1).strip()
     if spans:
         return sentence[slice(*spans[0])]
@@ -209,14 +166,15 @@ def _last_mathematics(text: str) -> str:
     """The last delimited mathematics or the last plain number, whichever comes later."""
     if not _WORD.search(text):
         return text
-    spans = [span for span in _delimited(text) if not _is_prose(text[slice(*span)])]
+    spans = [span for span in delimited(text) if not _is_prose(text[slice(*span)])]
     numbers = _NUMBER.findall(text, spans[-1][1] if spans else 0)
     if numbers:
         return str(numbers[-1]).strip()
     if not spans:
         return text if len(text) <= MAX_BARE else ""
     start, end = spans.pop()
-    while spans and _JOINED.fullmatch(text, spans[-1][1], start):
+    named = "=" in text[start:end]
+    while spans and _JOINED.fullmatch(text, spans[-1][1], start) and named == ("=" in text[slice(*spans[-1])]):
         start = spans.pop()[0]
     return text[start:end]
 
@@ -227,73 +185,3 @@ def _is_prose(text: str) -> bool:
         w for w in _WORD.findall(re.sub(r"\\[a-zA-Z]+|\{[^{}]*\}", " ", text)) if len(w) > 2 and w not in FUNCTIONS
     ]
     return len(words) > 1
-
-
-def _is_bare(text: str) -> bool:
-    """Whether a text is an answer itself: mathematics that parses, or a few words."""
-    if len(text) > MAX_BARE:
-        return False
-    plain = text.strip()
-    delimited = _DELIMITERS.search(plain) is not None
-    if delimited:
-        outside = _outside(plain)
-        if outside != plain and outside.strip(" .,;") and _WORD.search(_HARMLESS.sub("", outside)):
-            return False
-    words = _WORD.findall(_MACRO.sub(" ", plain) if "\\" in plain else plain)
-    if "\n" in plain and words and "\\begin" not in plain:
-        return False
-    if not delimited and not _DIGIT.search(plain):
-        return True
-    if not plain.isascii() and any(ord(c) > 0x2E7F for c in plain):
-        return len(words) == 0
-    if words and _is_sentence(plain):
-        return False
-    reading = read(plain)
-    if reading.limited:
-        return True
-    if reading.node is None:
-        return len(words) <= 2 or plain.startswith(("\\", "{", "(", "[", "$"))
-    return not isinstance(reading.node, Text) or len(words) <= 3
-
-
-def _is_sentence(text: str) -> bool:
-    """A statement in words that holds digits: `it is 5`, `7 so y is 1`, `Total: 9`; not `5 square units`."""
-    if _LABEL.match(text) and not text.startswith("\\"):
-        return True
-    words = [m for m in _WORD.finditer(_MACRO.sub(_blank, text)) if m.group().lower() not in _NOT_PROSE]
-    if not words:
-        return False
-    starts_with_number = not any(c.isalpha() for c in text[: words[0].start()])
-    digits_after = any(c.isdigit() for c in text[words[0].end() :])
-    if len(words) > 2:
-        return digits_after or not (starts_with_number and any(c.isdigit() for c in text[: words[0].start()]))
-    first = words[0].group()
-    opens = starts_with_number and (len(first) > 3 or first.lower() in _LITTLE_WORDS)
-    verb = _VERB.search(text) or (_EQUALS.search(text) if opens else None)
-    if verb is None or not any(c.isdigit() for c in text[verb.end() :]):
-        return False
-    return opens or verb.group() == "equals" or any(c.isdigit() for c in text[: verb.start()])
-
-
-def _blank(found: re.Match[str]) -> str:
-    return " " * len(found.group())
-
-
-def _outside(text: str) -> str:
-    """The text without its delimited mathematics."""
-    spans = _delimited(text)
-    starts = [0, *(end for _, end in spans)]
-    ends = [*(start for start, _ in spans), len(text)]
-    return " ".join(text[i:j] for i, j in zip(starts, ends, strict=True))
-
-
-def option_letter(text: str) -> str:
-    """The letter of a multiple-choice answer at the head of a line: `(C)`, `C. Cecile`, `C`; '' otherwise."""
-    found = _OPTION_LINE.findall(text)
-    return found[-1] if found else ""
-
-
-def last_option(text: str) -> str:
-    """The last letter that a text chooses: `I think it's B`, `option (C)`."""
-    found = _OPTION_CHOSEN.findall(text)
-    return found[-1] if found else ""

@@ -16,8 +16,12 @@ import asyncio
 import math
 import random
 from bisect import bisect
-from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from hashlib import shake_128
+from itertools import accumulate
+from operator import add, getitem
+from struct import Struct
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,6 +35,9 @@ SCRIPTED_STEPS = StepsConfig(preset="scripted", delimiter="\n", answer_markers=(
 """The step format that the scripted world writes."""
 
 _LEVELS = 8
+_SPAN = 8
+"""Steps whose states are drawn at once, out of at most 2^8 paths."""
+_unpack = Struct("<I").unpack_from
 _STEP_TOKENS = 8
 _ANSWER_TOKENS = 5
 
@@ -41,7 +48,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     depth: int = 8
     """Steps of every trajectory, the answering one included."""
     branching: int = 4
-    """Ways to write a step, so that a node has at most 2 · `branching` distinct children."""
+    """Ways to write a step, 256 at most, so that a node has at most 2 · `branching` distinct children."""
     error_rate: float = 0.12
     """Mean chance that a step from on track leaves it."""
     error_spread: float = 0.8
@@ -63,16 +70,27 @@ class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for name in ("error_rate", "recovery_rate", "duplicate_rate", "failure_rate", "error_spread"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], not {getattr(self, name)!r}")
-        if self.depth < 1 or self.branching < 1:
-            raise ValueError("depth and branching must be at least 1")
+        if self.depth < 1 or not 1 <= self.branching <= 256:
+            raise ValueError("depth must be at least 1 and branching from 1 to 256")
         if self.latency < 0 or self.latency_sigma < 0:
             raise ValueError("latency and latency_sigma must not be negative")
 
 
-_Choice = tuple[str, bool, float]
-"""A step's text, whether it is on track, and its log-probability."""
-_Table = tuple[list[float], list[_Choice]]
-"""Cumulative bounds and the choices they part, for one depth, coming from one state."""
+class _Path(NamedTuple):
+    """One sequence of states over the next few steps."""
+
+    texts: tuple[tuple[str, ...], ...]
+    """A step: its text for each byte of chance, so that ways to write it come out as often as the world says."""
+    way_logprobs: tuple[tuple[float, ...], ...]
+    """A step: the log-probability of that way to write it."""
+    state_logprobs: tuple[float, ...]
+    """A step: the log-probability of its state after the one before."""
+    on_track: bool
+    """The state after the last of these steps."""
+
+
+_Paths = tuple[list[int], list[_Path]]
+"""Cumulative bounds, in units of 2^-32, and the paths they part."""
 
 
 class ScriptedPolicy:
@@ -89,13 +107,9 @@ class ScriptedPolicy:
         self._attempts: dict[bytes, int] = {}
         self._waits = world.latency > 0 or world.failure_rate > 0
         self._ends = [_step_text(d, 0, True).rpartition(" ")[2] for d in range(1, world.depth + 1)]
-        rates = [_level_rate(world, level) for level in range(_LEVELS)]
-        self._values = [_true_values(world, rate) for rate in rates]
-        self._tables = [
-            [[_table(world, rate, depth, state) for state in (False, True)] for depth in range(1, world.depth)]
-            for rate in rates
-        ]
-        self._rates = rates
+        self._rates = [_level_rate(world, level) for level in range(_LEVELS)]
+        self._values = [_true_values(world, rate) for rate in self._rates]
+        self._level_of: dict[str, int] = {}
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> ScriptedPolicy:
@@ -111,7 +125,7 @@ class ScriptedPolicy:
         world: dict[str, Any] = msgspec.to_builtins(self.world)
         for name in ("latency", "latency_sigma", "failure_rate"):
             del world[name]
-        return {"backend": "scripted", "model": "scripted-world-1", "world": world}
+        return {"backend": "scripted", "model": "scripted-world-2", "world": world}
 
     async def start(self) -> None:
         """Nothing to load."""
@@ -150,48 +164,49 @@ class ScriptedPolicy:
         start = prefix.count("\n")
         state = self._on_track(prefix, start)
         level = self._level(problem)
-        one_step = request.mode == "step"
-        tables = self._tables[level][start : start + 1] if one_step else self._tables[level][start:]
-        uniform = random.Random(request.seed).random
+        steps = 1 if request.mode == "step" else self.world.depth - start
+        # Each sample reads its own part of one stream of random bytes: for every span 4 for the path of states, and one
+        # a step for the way to write it.
+        size = steps + 4 * -(-steps // _SPAN)
+        stream = shake_128(request.seed.to_bytes(8, "little")).digest(size * request.n)
         return tuple(
-            self._step(tables[0][state], uniform)
-            if one_step and tables
-            else self._rollout(tables, state, uniform, problem.gold_answer, self._rates[level])
-            for _ in range(request.n)
+            self._walk(problem.gold_answer, level, start, steps, state, stream, i * size) for i in range(request.n)
         )
 
-    def _step(self, table: _Table, uniform: Callable[[], float]) -> Sample:
-        bounds, choices = table
-        text, _, logprob = choices[bisect(bounds, uniform())]
-        return Sample(text[:-1], "delimiter", _STEP_TOKENS, logprob, (_STEP_TOKENS,), (logprob,))
-
-    def _rollout(
-        self, tables: list[list[_Table]], on_track: bool, uniform: Callable[[], float], gold: str, rate: float
-    ) -> Sample:
-        parts: list[str] = []
+    def _walk(self, gold: str, level: int, start: int, steps: int, on_track: bool, stream: bytes, at: int) -> Sample:
+        world, rate = self.world, self._rates[level]
+        texts: list[str] = []
         logprobs: list[float] = []
-        for table in tables:
-            bounds, choices = table[on_track]
-            text, on_track, logprob = choices[bisect(bounds, uniform())]
-            parts.append(text)
-            logprobs.append(logprob)
-        chance_right = 1.0 - rate if on_track else self.world.recovery_rate
-        right = uniform() < chance_right
-        parts.append(f"The answer is {gold if right else _wrong(gold, uniform() < 0.5)}.")
-        logprobs.append(math.log(max(chance_right if right else (1.0 - chance_right) / 2, 1e-30)))
-        step_tokens = (_STEP_TOKENS,) * len(tables) + (_ANSWER_TOKENS,)
-        return Sample("".join(parts), "stop", sum(step_tokens), sum(logprobs), step_tokens, tuple(logprobs))
+        step, end = start, start + steps
+        while step < end:
+            span = min(_SPAN, end - step)
+            bounds, paths = _make_paths(world, rate, step, span, on_track)
+            step_texts, way_logprobs, state_logprobs, on_track = paths[bisect(bounds, _unpack(stream, at)[0])]
+            ways = stream[at + 4 : at + 4 + span]
+            texts += map(getitem, step_texts, ways)
+            logprobs += map(add, state_logprobs, map(getitem, way_logprobs, ways))
+            step += span
+            at += 4 + span
+        if end < world.depth:
+            return Sample(texts[0][:-1], "delimiter", _STEP_TOKENS, logprobs[0], (_STEP_TOKENS,), tuple(logprobs))
+        texts[-1] = f"The answer is {gold if on_track else _wrong(gold, texts[-1])}."
+        tokens = (_STEP_TOKENS,) * (steps - 1) + (_ANSWER_TOKENS,)
+        total = _STEP_TOKENS * (steps - 1) + _ANSWER_TOKENS
+        return Sample("".join(texts), "stop", total, sum(logprobs), tokens, tuple(logprobs))
 
     def _on_track(self, prefix: str, depth: int) -> bool:
         return depth == 0 or prefix.endswith(self._ends[depth - 1])
 
     def _level(self, problem: Problem) -> int:
-        key = digest(encode_text(problem.problem_id), self.world.seed.to_bytes(8, "little", signed=True))
-        return key[0] % _LEVELS
+        level = self._level_of.get(problem.problem_id)
+        if level is None:
+            key = digest(encode_text(problem.problem_id), self.world.seed.to_bytes(8, "little", signed=True))
+            level = self._level_of[problem.problem_id] = key[0] % _LEVELS
+        return level
 
 
-def _wrong(gold: str, first: bool) -> str:
-    wrong = "-1" if first else "-2"
+def _wrong(gold: str, way: str) -> str:
+    wrong = f"-{way}"
     return wrong if gold != wrong else "-3"
 
 
@@ -220,19 +235,35 @@ def _true_values(world: World, rate: float) -> list[tuple[float, float]]:
     return values[::-1]
 
 
-def _table(world: World, rate: float, depth: int, on_track: bool) -> _Table:
-    """Cumulative bounds and choices of the step at `depth`, coming from a state."""
-    stay_on = 1.0 - rate if on_track else world.recovery_rate
-    way_chances = [(1.0 - world.duplicate_rate) / world.branching] * world.branching
-    way_chances[0] += world.duplicate_rate
-    choices: list[_Choice] = []
-    bounds: list[float] = []
-    total = 0.0
-    for next_on, chance_state in ((True, stay_on), (False, 1.0 - stay_on)):
-        for way, chance_way in enumerate(way_chances):
-            chance = chance_state * chance_way
-            if chance > 0.0:
-                choices.append((_step_text(depth, way, next_on), next_on, math.log(chance)))
-                total += chance
-                bounds.append(total)
-    return bounds[:-1], choices
+@lru_cache(maxsize=4096)
+def _make_paths(world: World, rate: float, start: int, span: int, on_track: bool) -> _Paths:
+    """The paths of the `span` steps after `start` from a state. The last step of the world chooses among answers."""
+    paths: list[tuple[float, _Path]] = [(1.0, _Path((), (), (), on_track))]
+    for depth in range(start + 1, start + span + 1):
+        grown = []
+        for chance, (texts, way_logprobs, state_logprobs, state) in paths:
+            stay_on = 1.0 - rate if state else world.recovery_rate
+            for next_state, change in ((True, stay_on), (False, 1.0 - stay_on)):
+                if change > 0.0:
+                    ways, shares = _ways(world, depth, next_state)
+                    steps = (*texts, ways), (*way_logprobs, shares), (*state_logprobs, math.log(change))
+                    grown.append((chance * change, _Path(*steps, next_state)))
+        paths = grown
+    bounds = [min(round(bound * 2**32), 2**32 - 1) for bound in accumulate(chance for chance, _ in paths)]
+    return bounds[:-1], [path for _, path in paths]
+
+
+@lru_cache(maxsize=4096)
+def _ways(world: World, depth: int, on_track: bool) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """A step's text and log-probability for each of the 256 bytes; ways share the bytes by the world's chances.
+
+    At the last depth the texts are the numbers of the wrong answers, equally likely; a right answer has one text.
+    """
+    if depth == world.depth:
+        return ("1", "2") * 128, (0.0 if on_track else math.log(0.5),) * 256
+    firsts = round(256 * (world.duplicate_rate + (1.0 - world.duplicate_rate) / world.branching))
+    others = world.branching - 1
+    ways = [0] * firsts + [1 + i % others for i in range(256 - firsts)] if others else [0] * 256
+    shares = [math.log(count / 256) if (count := ways.count(way)) else 0.0 for way in range(world.branching)]
+    texts = [_step_text(depth, way, on_track) for way in range(world.branching)]
+    return tuple(texts[way] for way in ways), tuple(shares[way] for way in ways)

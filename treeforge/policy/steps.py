@@ -29,11 +29,13 @@ def split_steps(text: str, delimiter: str) -> list[str]:
     """
     if delimiter not in text:
         return [text] if text else []
-    pieces = text.split(delimiter)
-    last = pieces.pop()
-    steps = [piece + delimiter for piece in pieces]
-    if last:
-        steps.append(last)
+    steps = text.splitlines(keepends=True) if delimiter == "\n" else []
+    if len(steps) != text.count("\n") + (text[-1] != "\n"):  # there are other line ends, which separate nothing here
+        pieces = text.split(delimiter)
+        last = pieces.pop()
+        steps = [piece + delimiter for piece in pieces]
+        if last:
+            steps.append(last)
     if all(map(str.strip, steps)):
         return steps
     joined: list[str] = []

@@ -139,6 +139,7 @@ class Forest:
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         self._more = True
+        self._limited = any(recipe.budget.journaled)
         self._answered = 0
         self._started = 0.0
 
@@ -247,7 +248,7 @@ class Forest:
         """The reason why this tree stops before its next wave, journaled; None to go on."""
         if tree.cutoff is not None:
             return tree.cutoff[1] if tree.cutoff[0] <= tree.waves else None
-        if not any(self.recipe.budget.journaled) or all(request.digest in tree.rows for request in wave):
+        if not self._limited or all(request.digest in tree.rows for request in wave):
             return None
         reason = self._spent(tree)
         if reason is not None:
