@@ -46,7 +46,9 @@ def test_sympy_decides_what_stayed_open(worker: SymbolicWorker, a: str, b: str, 
 
 
 def test_check_takes_the_symbolic_route_only_when_asked() -> None:
-    assert check("\\sum_{k=1}^{\\infty} 2^{-k}", "1").route == "symbolic"
+    AnswerChecker().start()
+    judgement = check("\\sum_{k=1}^{\\infty} 2^{-k}", "1")
+    assert judgement.route == "symbolic", judgement
     assert check("\\sum_{k=1}^{\\infty} 2^{-k}", "1", symbolic=False).verdict is Verdict.UNDECIDED
 
 

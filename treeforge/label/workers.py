@@ -25,6 +25,11 @@ CPU_SECONDS = 120
 """Processor time of a worker's whole life."""
 JOBS_A_LIFE = 300
 """A worker is replaced after so many jobs."""
+_WARM_UP = (
+    ("\\sum_{n=0}^{\\infty} \\frac{1}{n!}", "e"),
+    ("\\lim_{x\\to 0} \\frac{\\sin x}{x}", "1"),
+    ("x^2<4", "|x|<2"),
+)
 START_SECONDS = 60.0
 """How long a worker may take to import sympy."""
 
@@ -43,7 +48,7 @@ _decode = msgspec.json.Decoder(Job).decode
 class SymbolicWorker:
     """One worker process, started when it is first needed. Thread-safe: one job at a time."""
 
-    def __init__(self, seconds: float = 2.0) -> None:
+    def __init__(self, seconds: float = 4.0) -> None:
         self.seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -141,8 +146,11 @@ def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
     _limit()
     import sympy  # noqa: F401  (loaded before the first job's clock starts)
 
+    from treeforge.label.parse import parse
     from treeforge.label.symbolic import symbolic_same
 
+    for a, b in _WARM_UP:  # sympy imports much of itself at first use
+        symbolic_same(parse(a), parse(b))
     answers.write(b"ready\n")
     answers.flush()
     for line in jobs:

@@ -110,6 +110,7 @@ class ScriptedPolicy:
         self._rates = [_level_rate(world, level) for level in range(_LEVELS)]
         self._values = [_true_values(world, rate) for rate in self._rates]
         self._level_of: dict[str, int] = {}
+        self._paths: dict[tuple[int, int, int, bool], _Paths] = {}
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> ScriptedPolicy:
@@ -174,20 +175,23 @@ class ScriptedPolicy:
         )
 
     def _walk(self, gold: str, level: int, start: int, steps: int, on_track: bool, stream: bytes, at: int) -> Sample:
-        world, rate = self.world, self._rates[level]
         texts: list[str] = []
         logprobs: list[float] = []
         step, end = start, start + steps
         while step < end:
             span = min(_SPAN, end - step)
-            bounds, paths = _make_paths(world, rate, step, span, on_track)
+            key = (level, step, span, on_track)
+            found = self._paths.get(key)
+            if found is None:  # hashing a world for the cache behind it costs more than walking a step
+                found = self._paths[key] = _make_paths(self.world, self._rates[level], step, span, on_track)
+            bounds, paths = found
             step_texts, way_logprobs, state_logprobs, on_track = paths[bisect(bounds, _unpack(stream, at)[0])]
             ways = stream[at + 4 : at + 4 + span]
             texts += map(getitem, step_texts, ways)
             logprobs += map(add, state_logprobs, map(getitem, way_logprobs, ways))
             step += span
             at += 4 + span
-        if end < world.depth:
+        if end < self.world.depth:
             return Sample(texts[0][:-1], "delimiter", _STEP_TOKENS, logprobs[0], (_STEP_TOKENS,), tuple(logprobs))
         texts[-1] = f"The answer is {gold if on_track else _wrong(gold, texts[-1])}."
         tokens = (_STEP_TOKENS,) * (steps - 1) + (_ANSWER_TOKENS,)

@@ -139,6 +139,7 @@ class Forest:
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         self._more = True
+        self._ended: list[tuple[int, TreeRecord]] = []
         self._limited = any(recipe.budget.journaled)
         self._answered = 0
         self._started = 0.0
@@ -155,7 +156,7 @@ class Forest:
                 worked_out = self._work(problems)
                 if self._failure is not None:
                     raise self._failure
-                self.journal.flush()
+                self._settle()
                 if not worked_out:
                     await asyncio.sleep(0)
                 elif self._tasks:
@@ -194,7 +195,7 @@ class Forest:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(StorageError):
-            self.journal.flush()
+            self._settle()
 
     def _open(self, number: int, problem: Problem) -> None:
         growing = GrowingTree(number, problem, self.recipe, self.judge, self._base)
@@ -293,14 +294,17 @@ class Forest:
         progress.finished += 1
         progress.judged += growing.builder.visits[0]
         progress.correct += round(growing.builder.value_sum[0])
-        try:
-            self.journal.flush()
-            frozen = growing.builder.freeze()
-            self.finished(
-                growing.number, TreeRecord(growing.problem.problem_id, frozen, tuple(growing.rollouts), status, reason)
-            )
-        except StorageError as error:
-            self._failure = error
+        record = TreeRecord(
+            growing.problem.problem_id, growing.builder.freeze(), tuple(growing.rollouts), status, reason
+        )
+        self._ended.append((growing.number, record))
+
+    def _settle(self) -> None:
+        """Make this turn's answers durable, and only then hand over the trees that ended on them."""
+        self.journal.flush()
+        ended, self._ended = self._ended, []
+        for number, record in ended:
+            self.finished(number, record)
 
     def _launch(self) -> None:
         _, _, slot, tree, request = heapq.heappop(self._waiting)

