@@ -7,11 +7,13 @@ signals, and unpickle nothing. Run as `python -m treeforge.label.workers` in the
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import queue
 import subprocess
 import sys
 import threading
+import time
 from typing import IO
 
 import msgspec
@@ -19,10 +21,13 @@ import msgspec
 from treeforge.errors import TreeforgeError
 from treeforge.label.syntax import Node
 
+try:
+    import resource
+except ImportError:  # not on Windows: there the parent's clock is the only limit
+    resource = None  # type: ignore[assignment]
+
 MEMORY_BYTES = 2 << 30
 """Address space of a worker."""
-CPU_SECONDS = 120
-"""Processor time of a worker's whole life."""
 JOBS_A_LIFE = 300
 """A worker is replaced after so many jobs."""
 _WARM_UP = (
@@ -32,6 +37,11 @@ _WARM_UP = (
 )
 START_SECONDS = 60.0
 """How long a worker may take to import sympy."""
+
+
+_READY, _RETIRED, _GONE = b"ready\n", b"retired\n", b""
+_PATIENCE = 5
+"""Wall-clock seconds that the parent waits for a second of the child's processor time."""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -48,7 +58,8 @@ _decode = msgspec.json.Decoder(Job).decode
 class SymbolicWorker:
     """One worker process, started when it is first needed. Thread-safe: one job at a time."""
 
-    def __init__(self, seconds: float = 4.0) -> None:
+    def __init__(self, seconds: float = 2.0) -> None:
+        """`seconds`: processor time of one job; the wall clock may show five times as much."""
         self.seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,12 +84,11 @@ class SymbolicWorker:
             try:
                 process.stdin.write(line)
                 process.stdin.flush()
-                answer = self._answers.get(timeout=self.seconds)
+                answer = self._answers.get(timeout=_PATIENCE * self.seconds)
             except (queue.Empty, OSError):
-                self._stop()
-                return None
+                answer = _GONE
             self._jobs += 1
-            if not answer or self._jobs >= JOBS_A_LIFE:
+            if answer in (_GONE, _RETIRED) or self._jobs >= JOBS_A_LIFE:
                 self._stop()
             return {b"true\n": True, b"false\n": False}.get(answer)
 
@@ -98,7 +108,7 @@ class SymbolicWorker:
             self._stop()
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "treeforge.label.workers"],
+                [sys.executable, "-m", "treeforge.label.workers", str(self.seconds)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -111,8 +121,8 @@ class SymbolicWorker:
             try:
                 ready = self._answers.get(timeout=START_SECONDS)
             except queue.Empty:
-                ready = b""
-            if ready != b"ready\n":
+                ready = _GONE
+            if ready != _READY:
                 self._stop()
                 raise TreeforgeError("the symbolic worker did not start; is sympy installed for this Python?")
         return self._process
@@ -138,39 +148,44 @@ def _read(stream: IO[bytes], answers: queue.Queue[bytes]) -> None:
             answers.put(line)
     except (OSError, ValueError):
         pass
-    answers.put(b"")
+    answers.put(_GONE)
 
 
-def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
-    """The child: one JSON line a job, one line an answer, until the parent closes the pipe."""
-    _limit()
-    import sympy  # noqa: F401  (loaded before the first job's clock starts)
+def serve(jobs: IO[bytes], answers: IO[bytes], seconds: float) -> None:
+    """The child: one JSON line a job, one line an answer, until the parent closes the pipe.
 
+    A job that takes more processor time than `seconds` (rounded up) ends the process.
+    """
+    _limit_memory()
     from treeforge.label.parse import parse
     from treeforge.label.symbolic import symbolic_same
 
     for a, b in _WARM_UP:  # sympy imports much of itself at first use
         symbolic_same(parse(a), parse(b))
-    answers.write(b"ready\n")
+    answers.write(_READY)
     answers.flush()
     for line in jobs:
+        _limit_time(seconds)
         try:
             job = _decode(line)
-            result = symbolic_same(job.a, job.b)
-        except (MemoryError, RecursionError, msgspec.DecodeError):
-            result = None
-        answers.write(_encode(result) + b"\n")
+            answer = _encode(symbolic_same(job.a, job.b)) + b"\n"
+        except (MemoryError, RecursionError):
+            answer = _RETIRED
+        answers.write(answer)
         answers.flush()
 
 
-def _limit() -> None:
-    try:
-        import resource
-    except ImportError:  # not on Windows: there the parent's clock is the only limit
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+def _limit_memory() -> None:
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def _limit_time(seconds: float) -> None:
+    """Let this process die of SIGXCPU after so much more processor time, however busy the machine is."""
+    if resource is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), most))
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    serve(sys.stdin.buffer, sys.stdout.buffer, float(sys.argv[1]))
