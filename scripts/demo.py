@@ -21,7 +21,8 @@ def treeforge(*arguments: str) -> None:
 def main() -> None:
     out = str(OUT.relative_to(ROOT))
     treeforge("models", "pull", "smollm2-135m")
-    treeforge("run", "datasets/word_problems.jsonl", "--out", out, "--policy", "local", "--limit", "20")
+    options = ["--policy", "local", "--limit", "20", "--simulations", "8"]
+    treeforge("run", "datasets/word_problems.jsonl", "--out", out, *options)
     treeforge("stats", out)
     treeforge("show", out, most_mixed(), "--depth", "4")
     print(f"\nYour dataset is {out}/dataset. Start over with: rm -r {out}")
