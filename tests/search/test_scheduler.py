@@ -228,6 +228,26 @@ def test_a_hanging_request_is_given_up_and_asked_again():
     assert progress.retries == 1
 
 
+def test_stopping_ends_a_hanging_request_too():
+    class Hanging(ScriptedPolicy):
+        def sample_now(self, request):
+            return None
+
+        async def sample(self, request):
+            await asyncio.sleep(3600)
+
+    async def stopped_soon():
+        settings = scripted_config(machine=Machine(request_timeout=0.01, retries=1000, backoff=0.0))
+        forest = Forest(
+            settings.recipe, settings.machine, Hanging(), EqualStringJudge(), MemoryLog(), {}.__setitem__,
+            clock=time.monotonic, sleep=no_sleep,
+        )  # fmt: skip
+        await asyncio.wait_for(forest.grow(iter(enumerate(problems(3)))), timeout=0.3)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(stopped_soon())
+
+
 def test_a_policy_that_gives_too_few_samples_is_not_believed():
     class Short(ScriptedPolicy):
         def sample_now(self, request):

@@ -15,7 +15,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -138,6 +138,9 @@ class Forest:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
+        self._patience = _PATIENCE * machine.request_timeout
+        self._attempts: dict[asyncio.Task[Any], float] = {}
+        self._overdue: set[asyncio.Task[Any]] = set()
         self._more = True
         self._ended: list[tuple[int, TreeRecord]] = []
         self._limited = any(recipe.budget.journaled)
@@ -151,6 +154,7 @@ class Forest:
         written; everything answered until then is in the journal. Cancelling leaves a journal to resume from.
         """
         self._started = self._clock()
+        watchdog = asyncio.create_task(self._watch())
         try:
             while True:
                 worked_out = self._work(problems)
@@ -167,6 +171,8 @@ class Forest:
         except BaseException:
             await self._stop()
             raise
+        finally:
+            watchdog.cancel()
 
     def _work(self, problems: Iterator[tuple[int, Problem]]) -> bool:
         """Do what can be done without waiting, for one turn; True when nothing of that kind is left."""
@@ -329,6 +335,32 @@ class Forest:
             replies, tree.replies = tree.replies, []
             self._ready.append((tree, replies))  # type: ignore[arg-type]
 
+    async def _attempt(self, request: Request) -> tuple[Sample, ...]:
+        """Ask the policy once; an attempt that the watchdog cuts off is a failed request."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._attempts[task] = self._clock()
+        try:
+            return await self.policy.sample(request)
+        except asyncio.CancelledError:
+            if task in self._overdue:
+                self._overdue.discard(task)
+                if task.uncancel() == 0:  # else the run is being stopped as well
+                    raise RequestFailedError(f"no answer within {self._patience:g} s") from None
+            raise
+        finally:
+            del self._attempts[task]
+
+    async def _watch(self) -> None:
+        """Cut off attempts that hang. One task for all of them: a timer each would cost more than the scheduling."""
+        while True:
+            await asyncio.sleep(max(self._patience / 20, 0.01))
+            now = self._clock()
+            for task, started in list(self._attempts.items()):
+                if now - started > self._patience and task not in self._overdue:
+                    self._overdue.add(task)
+                    task.cancel()
+
     async def _sample_with_retries(self, request: Request) -> tuple[Sample, ...]:
         """Ask until answered. A request that fails for good becomes error samples, an outage stops the run.
 
@@ -339,14 +371,11 @@ class Forest:
         attempt = 0
         while True:
             try:
-                async with asyncio.timeout(_PATIENCE * machine.request_timeout):
-                    samples = await self.policy.sample(request)
+                samples = await self._attempt(request)
                 if len(samples) != request.n:
                     raise RequestFailedError(f"the policy gave {len(samples)} samples where {request.n} were asked")
                 self._answered += 1
                 return samples
-            except TimeoutError:
-                error: Exception = RequestFailedError(f"no answer within {_PATIENCE * machine.request_timeout:g} s")
             except (RequestFailedError, PolicyUnavailableError) as raised:
                 error = raised
             if answered_before is None:
