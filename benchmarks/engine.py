@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -126,6 +127,29 @@ def policy_rate() -> float:
     return len(requests) / (time.perf_counter() - started)
 
 
+def peers(repeats: int, table: Table) -> None:
+    """The same count of simulations by engines that are installed beside us (`pip install treequest`)."""
+    try:
+        from treequest import StandardMCTS
+    except ImportError:
+        table.add_row("treequest: simulations/s of 4 samples", "not installed", "")
+        return
+
+    def generate(state: int | None) -> tuple[int, float]:
+        return (state or 0) + 1, random.random()
+
+    rates = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        for _ in range(32):
+            search = StandardMCTS(samples_per_action=4)
+            state = search.init_tree()
+            for _ in range(64 * 4):
+                state = search.step(state, {"expand": generate}, inplace=True)
+        rates.append(32 * 64 / (time.perf_counter() - started))
+    table.add_row("treequest: simulations/s of 4 samples, no journal", f"{statistics.median(rates):,.0f}", "")
+
+
 def latency(repeats: int, table: Table) -> None:
     seconds, slots, count, simulations = 0.02, 64, 16, 16
     chain, requests = dependent_waves(count, simulations)
@@ -219,7 +243,7 @@ def startup(repeats: int, table: Table) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", choices=["speed", "latency", "memory", "startup"])
+    parser.add_argument("--only", choices=["speed", "peers", "latency", "memory", "startup"])
     parser.add_argument("--hold-open", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.hold_open:
@@ -227,6 +251,7 @@ def main() -> None:
     table = Table("measure", "median", "goal", title=f"engine, {options.repeats} repeats, {os.cpu_count()} cores")
     parts = {
         "speed": lambda: speed(options.repeats, table),
+        "peers": lambda: peers(options.repeats, table),
         "latency": lambda: latency(options.repeats, table),
         "memory": lambda: memory(table),
         "startup": lambda: startup(options.repeats, table),
