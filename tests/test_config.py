@@ -57,6 +57,9 @@ def test_configs_are_frozen():
         ("nonsense.key=1", "sections are"),
         ("search.wave.deep=1", "holds a value|Expected"),
         ("search.wave", "KEY=VALUE"),
+        ("machine.request_timeout=inf", "request_timeout"),
+        ("budget.seconds=inf", "infinite"),
+        ("compress.max_label_shift=nan", "max_label_shift"),
     ],
 )
 def test_bad_values_name_the_key(override, message):
@@ -126,3 +129,16 @@ def test_overrides_leave_the_base_as_it_was():
     base = {"recipe": {"search": {"wave": 2}}}
     assert load(overrides=["search.wave=8"], base=base).recipe.search.wave == 8
     assert base == {"recipe": {"search": {"wave": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("override", "choices"),
+    [
+        ("budget.simulation=3", "the keys are simulations, nodes"),
+        ("search.strategy=omega", "the values are mcts, exhaustive"),
+        ("policy.backend=oracle", "the values are scripted, local, server"),
+    ],
+)
+def test_what_is_allowed_is_listed(override, choices):
+    with pytest.raises(ConfigError, match=choices):
+        load(overrides=[override])

@@ -7,7 +7,7 @@ import pytest
 from support.runs import EqualStringJudge, problems, scripted_config, table_bytes
 
 import treeforge as tf
-from treeforge.errors import ConfigError, RunLockedError
+from treeforge.errors import ConfigError, PolicyUnavailableError, RunLockedError
 from treeforge.store.run import RunFolder
 from treeforge.store.views import view_lock
 
@@ -52,7 +52,9 @@ def test_a_judge_of_ones_own_decides(tmp_path):
 def test_the_real_checker_and_the_string_judge_agree_on_plain_numbers(tmp_path):
     tf.run(problems(3), tmp_path / "checker", scripted_config())
     tf.run(problems(3), tmp_path / "string", scripted_config(), judge=EqualStringJudge())
-    assert table_bytes(tmp_path / "checker") == table_bytes(tmp_path / "string")
+    checked, compared = table_bytes(tmp_path / "checker"), table_bytes(tmp_path / "string")
+    del checked["dataset/README.md"], compared["dataset/README.md"]  # the cards name their judges
+    assert checked == compared
 
 
 def test_unreadable_golds_are_reported_before_any_call(tmp_path, caplog):
@@ -108,3 +110,105 @@ def test_policy_values_are_close_to_the_truth(tmp_path):
                 total += 1
     assert total > 50
     assert inside / total > 0.75
+
+
+def test_settings_of_views_outlive_resume_and_extend(tmp_path):
+    out = tmp_path / "run"
+    tf.run(problems(3), out, scripted_config(), policy=tf.ScriptedPolicy())
+    tf.pipeline.label(out, tf.LabelConfig(threshold=0.9))
+    tf.pipeline.compress(out, tf.CompressConfig(probability=0.25))
+    for go_on in (lambda: tf.resume(out), lambda: tf.extend(out, problems=problems(5))):
+        go_on()
+        manifest = tf.RunFolder.open(out).manifest
+        assert (manifest["label"]["threshold"], manifest["compress"]["probability"]) == (0.9, 0.25)
+        assert "threshold | 0.9" in (out / "dataset" / "README.md").read_text()
+
+
+def test_another_judge_is_refused(tmp_path):
+    out = tmp_path / "run"
+    tf.run(problems(2), out, scripted_config(), judge=EqualStringJudge())
+    with pytest.raises(tf.TreeforgeError, match=r"judge: the run has .*EqualStringJudge.*AnswerChecker"):
+        tf.extend(out, problems=problems(3))
+
+
+def test_a_run_that_never_started_does_not_stand_in_the_way(tmp_path):
+    class Absent(tf.ScriptedPolicy):
+        async def start(self):
+            raise PolicyUnavailableError("nobody there")
+
+    out = tmp_path / "run"
+    with pytest.raises(PolicyUnavailableError):
+        tf.run(problems(2), out, scripted_config(seed=1), policy=Absent())
+    assert tf.run(problems(3), out, scripted_config(seed=2)).statuses == {"done": 3}
+
+
+def test_a_policy_that_cannot_be_made_leaves_no_folder(tmp_path):
+    with pytest.raises(ConfigError, match="--server"):
+        tf.run(problems(2), tmp_path / "run", tf.load_config(backend="server", model="m"))
+    with pytest.raises(ConfigError, match="preset 'scripted'"):
+        tf.run(problems(2), tmp_path / "run", tf.load_config(backend="scripted", preset="hrm-paper"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_that_returns_something_else_is_an_error_that_says_so(tmp_path):
+    class Texts(tf.ScriptedPolicy):
+        def sample_now(self, request):
+            return None
+
+        async def sample(self, request):
+            return ["text"] * request.n
+
+    with pytest.raises(tf.TreeforgeError, match="tuple of Sample"):
+        tf.run(problems(1), tmp_path / "run", scripted_config(), policy=Texts())
+
+
+def test_contradictory_golds_are_reported(tmp_path, caplog):
+    twice = [tf.make_problem("What is 1 + 1?", gold, problem_id=gold) for gold in ("2", "3")]
+    with caplog.at_level(logging.WARNING, logger="treeforge"):
+        tf.run(twice, tmp_path / "run", scripted_config())
+    assert "several gold answers" in caplog.text
+
+
+def test_a_view_with_a_missing_file_is_made_again(tmp_path):
+    out = tmp_path / "run"
+    tf.run(problems(6), out, scripted_config(block=2))
+    whole = table_bytes(out)
+    for folder in ("labels", "compressed"):
+        next((out / folder).glob("*-00001.parquet")).unlink()
+    tf.pipeline.export(out)
+    assert table_bytes(out) == whole
+
+
+def test_a_lost_journal_stops_the_run(tmp_path):
+    out = tmp_path / "run"
+    tf.run(problems(2), out, scripted_config())
+    for file in out.glob("journal.sqlite*"):
+        file.unlink()
+    with pytest.raises(tf.TreeforgeError, match=r"journal\.sqlite is gone"):
+        tf.resume(out)
+
+
+def test_one_id_with_two_texts_is_an_error_and_repeats_count_once(tmp_path):
+    with pytest.raises(tf.TreeforgeError, match="different texts"):
+        tf.run([*problems(2), tf.make_problem("?", "1", problem_id="sum-0")], tmp_path / "a", scripted_config())
+    assert tf.run([*problems(2), *problems(2)], tmp_path / "b", scripted_config()).statuses == {"done": 2}
+
+
+def test_an_answer_that_breaks_the_checker_costs_no_tree(tmp_path, monkeypatch):
+    import treeforge.label.checker as checker
+
+    def broken(*arguments, **options):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(checker, "check", broken)
+    tf.run(problems(1), tmp_path / "run", scripted_config())
+    ((_, record),) = tf.RunFolder.open(tmp_path / "run").records()
+    assert record.status == "done"
+    assert record.tree.rollouts_undecided.sum() > 0
+
+
+@pytest.mark.parametrize("override", ["judge.policy=zzz", "export.formats=['x']", "seed=99999999999999999999999"])
+def test_what_can_be_refused_before_the_search_is(tmp_path, override):
+    with pytest.raises(ConfigError):
+        tf.run(problems(1), tmp_path / "run", tf.load_config(overrides=[override], backend="scripted"))
+    assert not (tmp_path / "run").exists()

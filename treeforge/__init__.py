@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treeforge import pipeline
-    from treeforge.config import RunConfig
+    from treeforge.config import CompressConfig, ExportConfig, LabelConfig, RunConfig
     from treeforge.errors import TreeforgeError
-    from treeforge.pipeline import RunResult, extend, extend_async, resume, resume_async, run, run_async
+    from treeforge.pipeline import Parts, RunResult, extend, extend_async, resume, resume_async, run, run_async
     from treeforge.policy import Policy, ScriptedPolicy
     from treeforge.problem import Problem, make_problem
     from treeforge.recipes import load_config
+    from treeforge.sample import Request, Sample
     from treeforge.store.problems import read_problems
     from treeforge.store.run import RunFolder
     from treeforge.tree import Finish, Rollout, Tree, TreeBuilder, TreeRecord
@@ -30,15 +31,21 @@ if TYPE_CHECKING:
     from treeforge.verdict import Judge, Judgement, Verdict
 
 __all__ = [
+    "CompressConfig",
+    "ExportConfig",
     "Finish",
     "Judge",
     "Judgement",
+    "LabelConfig",
+    "Parts",
     "Policy",
     "Problem",
+    "Request",
     "Rollout",
     "RunConfig",
     "RunFolder",
     "RunResult",
+    "Sample",
     "ScriptedPolicy",
     "StepLabel",
     "StepValue",
@@ -62,9 +69,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "config": ("RunConfig",),
+    "config": ("CompressConfig", "ExportConfig", "LabelConfig", "RunConfig"),
+    "sample": ("Request", "Sample"),
     "errors": ("TreeforgeError",),
-    "pipeline": ("RunResult", "extend", "extend_async", "resume", "resume_async", "run", "run_async"),
+    "pipeline": ("Parts", "RunResult", "extend", "extend_async", "resume", "resume_async", "run", "run_async"),
     "policy": ("Policy", "ScriptedPolicy"),
     "problem": ("Problem", "make_problem"),
     "recipes": ("load_config",),

@@ -5,10 +5,11 @@ A config is a TOML file plus dotted overrides (`search.wave=8`); see `treeforge.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -23,14 +24,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def _positive(config: Config, *names: str) -> None:
     for name in names:
-        if not getattr(config, name) > 0:
+        if not 0 < getattr(config, name) < math.inf:
             raise ValueError(f"{name} must be greater than 0, not {getattr(config, name)!r}")
 
 
 def _not_negative(config: Config, *names: str) -> None:
     for name in names:
-        if not getattr(config, name) >= 0:
-            raise ValueError(f"{name} must not be negative, not {getattr(config, name)!r}")
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must not be negative{'' if value < 0 else ' or infinite'}, not {value!r}")
 
 
 class PolicyConfig(Config, frozen=True, kw_only=True):
@@ -192,6 +194,8 @@ class Recipe(Config, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _positive(self, "block")
+        if not -(2**63) <= self.seed < 2**63:
+            raise ValueError(f"seed must fit in 64 bits, not {self.seed}")
 
 
 class Machine(Config, frozen=True, kw_only=True):
@@ -336,7 +340,19 @@ def convert(data: Mapping[str, Any], kind: type[T]) -> T:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$.")
-        raise ConfigError(f"{where.rstrip('`') or kind.__name__}: {message}") from None
+        where = where.rstrip("`")
+        raise ConfigError(f"{where or kind.__name__}: {message}{_choices(kind, where, message)}") from None
+
+
+def _choices(kind: Any, where: str, message: str) -> str:
+    """The keys or values that are allowed where `message` complains of another."""
+    for name in where.split(".") if where else ():
+        kind = get_type_hints(kind).get(name) if hasattr(kind, "__struct_fields__") else None
+    if "unknown field" in message and hasattr(kind, "__struct_fields__"):
+        return f"; the keys are {', '.join(kind.__struct_fields__)}"
+    if "Invalid enum value" in message and get_origin(kind) is Literal:
+        return f"; the values are {', '.join(get_args(kind))}"
+    return ""
 
 
 def to_dict(config: Config) -> dict[str, Any]:

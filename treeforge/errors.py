@@ -101,12 +101,18 @@ class RecipeChangedError(RunError):
     def __init__(self, folder: str | Path, changes: dict[str, tuple[object, object]]) -> None:
         self.changes = changes
         lines = "\n".join(
-            f"  {key}: the run has {old!r}, this command has {new!r}" for key, (old, new) in changes.items()
+            f"  {key}: the run has {_short(old)}, this command has {_short(new)}" for key, (old, new) in changes.items()
         )
         super().__init__(
             f"{folder} was started with another recipe, so its samples would not fit:\n{lines}\n"
-            "Use the old values, or start a new run folder with --out."
+            f"Go on as it is with `treeforge resume {folder}`, add problems or budget with `treeforge extend {folder}`"
+            ", or start a new run folder with --out."
         )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 70 else text[:50] + " … " + text[-15:]
 
 
 class StorageError(TreeforgeError):

@@ -14,6 +14,7 @@ from treeforge.errors import RecipeChangedError
 from treeforge.problem import Problem
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import SCHEMA_VERSION
+from treeforge.verdict import Judge
 
 _VERSIONED = ("treeforge", "numpy", "pyarrow", "sympy")
 
@@ -42,17 +43,31 @@ def check_recipe(folder: RunFolder, recipe: Recipe, problems: Iterable[Problem] 
         here = [(p.problem_id, p.question, p.gold_answer) for p in problems]
         there = [(p.problem_id, p.question, p.gold_answer) for p in folder.problems]
         if here != there:
-            changes["problems"] = (f"{len(there)} problems", f"{len(here)} others; to add some use `treeforge extend`")
+            same = len(set(here) & set(there))
+            changes["problems"] = (f"{len(there)} problems", f"{len(here)}, {same} of them the same")
     if changes:
         raise RecipeChangedError(folder.path, changes)
 
 
-def check_identity(folder: RunFolder, identity: dict[str, Any]) -> None:
-    """The journal's samples are this policy's own; another model under the same name is refused."""
+def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge) -> None:
+    """The journal's samples are this policy's own, and all verdicts one judge's; others are refused.
+
+    A judge is known by its `identity` where it has one, else by the name of its class.
+    """
     plain = msgspec.json.decode(msgspec.json.encode(identity))
     known = folder.manifest.get("policy")
+    name = str(getattr(judge, "identity", f"{type(judge).__module__}.{type(judge).__qualname__}"))
     if known is None:
-        folder.manifest["policy"] = plain
+        folder.manifest["policy"], folder.manifest["judge"] = plain, name
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
-    elif changes := differences(known, plain):
-        raise RecipeChangedError(folder.path, {f"policy identity, {key}": pair for key, pair in changes.items()})
+        return
+    changes = {f"policy identity, {key}": pair for key, pair in differences(known, plain).items()}
+    if folder.manifest["judge"] != name:
+        changes["judge"] = (folder.manifest["judge"], name)
+    if changes:
+        raise RecipeChangedError(folder.path, changes)
+
+
+def never_started(folder: RunFolder) -> bool:
+    """No policy has ever answered in this folder: it holds nothing that another recipe could spoil."""
+    return folder.manifest.get("policy") is None

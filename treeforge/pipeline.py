@@ -21,13 +21,15 @@ import msgspec
 
 from treeforge.config import BudgetConfig, Machine, Recipe, RunConfig, convert, differences, to_dict
 from treeforge.errors import ConfigError, RunError
-from treeforge.manifest import check_identity, check_recipe, new_manifest
+from treeforge.export import choose_formats
+from treeforge.manifest import check_identity, check_recipe, never_started, new_manifest
 from treeforge.policy import Policy, open_policy
+from treeforge.printable import one_line
 from treeforge.problem import Problem
 from treeforge.search.scheduler import Forest, Progress
-from treeforge.store.run import RunFolder
+from treeforge.store.run import RunFolder, distinct
 from treeforge.verdict import Judge
-from treeforge.views import ExportSummary, compress, compress_async, export, export_async, label, label_async
+from treeforge.views import ExportSummary, all_views, compress, compress_async, export, export_async, label, label_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -153,8 +155,17 @@ def _prepare_run(
 ) -> tuple[RunFolder, Parts]:
     if not problems:
         raise ConfigError("there are no problems to run")
+    problems = distinct(problems)
+    machine = parts.machine or config.machine
+    # A policy that cannot be made is an error before there is a folder.
+    policy = parts.policy or open_policy(config.recipe, machine)
+    judge = parts.judge or open_judge(config.recipe)
+    choose_formats(config.export.formats)
+    given = msgspec.structs.replace(parts, machine=machine, policy=policy, judge=judge)
     if (path / "manifest.json").exists():
         folder = RunFolder.open(path)
+        if never_started(folder):
+            return RunFolder.create(path, new_manifest(config, source), problems, replace=True), given
         check_recipe(folder, config.recipe, problems)
         with folder:
             folder.lock()
@@ -165,7 +176,7 @@ def _prepare_run(
         if parts.judge is None:
             _report_golds(problems)
         folder = RunFolder.create(path, new_manifest(config, source), problems)
-    return folder, msgspec.structs.replace(parts, machine=parts.machine or config.machine)
+    return folder, given
 
 
 def _prepare_resume(path: Path, recipe: Recipe | None, retry_errors: bool) -> RunFolder:
@@ -198,7 +209,10 @@ def _prepare_extend(
             _report_golds(problems)
         added = folder.add_problems(problems)
         if not added and new == old:
-            raise ConfigError("nothing to add: name problems that the run does not have yet, or a larger budget")
+            raise ConfigError(
+                "nothing to add: name problems that the run does not have yet, or a larger budget. An extend that was "
+                f"stopped goes on with `treeforge resume {path}`"
+            )
         if new != old:
             folder.reopen([n for n, (status, _) in folder.statuses().items() if status != "open"])
             if new.journaled != old.journaled:
@@ -216,9 +230,7 @@ def _finish(folder: RunFolder, progress: Progress) -> RunResult:
     statuses = Counter(status for status, _ in folder.statuses().values())
     dataset = None
     if statuses.keys() - {"open", "failed"}:
-        label(folder.path)
-        compress(folder.path)
-        dataset = export(folder.path)
+        dataset = all_views(folder.path)
     return RunResult(folder.path, dict(statuses), progress, dataset)
 
 
@@ -250,14 +262,15 @@ async def _grow(
 ) -> None:
     assert folder.journal is not None
     async with _started(parts.policy or open_policy(recipe, machine)) as model:
-        check_identity(folder, model.identity)
+        judge = parts.judge or open_judge(recipe)
+        check_identity(folder, model.identity, judge)
         folder.manifest["machine"] = to_dict(machine)
         folder.write_manifest()
         forest = Forest(
             recipe,
             machine,
             model,
-            parts.judge or open_judge(recipe),
+            judge,
             folder.journal,
             folder.finish,
             progress=progress,
@@ -275,9 +288,14 @@ def open_judge(recipe: Recipe) -> Judge:
 
 
 def _report_golds(problems: Sequence[Problem]) -> None:
-    """Say before any model call which gold answers the checker cannot read."""
+    """Say before any model call which gold answers the checker cannot read, and which questions have several."""
     from treeforge.label import gold_problem
 
+    golds: dict[str, set[str]] = {}
+    for problem in problems:
+        golds.setdefault(problem.question, set()).add(problem.gold_answer)
+    if several := [question for question, answers in golds.items() if len(answers) > 1]:
+        _log.warning("%d questions have several gold answers, as: %s", len(several), one_line(several[0], 80))
     unread = [(p.problem_id, why) for p in problems if (why := gold_problem(p.gold_answer))]
     if unread:
         named = "; ".join(f"{problem_id}: {why}" for problem_id, why in unread[:5])

@@ -7,14 +7,14 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from treeforge.compress import Compressed, CompressReport, new_rows, pair_windows
 from treeforge.compress import compress as compress_tree
-from treeforge.config import CompressConfig, ExportConfig, LabelConfig, convert, to_dict
+from treeforge.config import CompressConfig, Config, ExportConfig, LabelConfig, convert, to_dict
 from treeforge.errors import RunError
 from treeforge.export import CardInfo, ExportTree, LabelledTree, loading_lines
 from treeforge.export import export as export_trees
@@ -33,6 +33,7 @@ from treeforge.tree import Finish, Tree, TreeRecord
 from treeforge.value import Values, estimate
 
 _log = logging.getLogger("treeforge.views")
+C = TypeVar("C", bound=Config)
 
 
 class ExportSummary(msgspec.Struct, frozen=True):
@@ -53,24 +54,33 @@ def label(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]
     """
     run = RunFolder.open(Path(path))
     with view_lock(run):
-        return _label(run, config or convert(run.manifest["label"], LabelConfig))
+        return _label(run, _settled(run, "label", config, LabelConfig))
 
 
 def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str, Any]:
     """HNC of all trees that have ended, into `compressed/`; returns the report. Labels are brought up to date first."""
     run = RunFolder.open(Path(path))
     with view_lock(run):
-        return _compress(run, config or convert(run.manifest["compress"], CompressConfig))
+        return _compress(run, _settled(run, "compress", config, CompressConfig))
 
 
-def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | None = None) -> ExportSummary:
+def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | str | None = None) -> ExportSummary:
     """Training shards of all trees that have ended, also while the run goes on; into `dataset/` or `out`.
 
     Labels, and the compressed trees where there are some, are brought up to date first.
     """
     run = RunFolder.open(Path(path))
     with view_lock(run):
-        return _export(run, config or convert(run.manifest["export"], ExportConfig), out or run.path / "dataset")
+        return _export(run, config or convert(run.manifest["export"], ExportConfig), Path(out or run.path / "dataset"))
+
+
+def all_views(path: Path) -> ExportSummary:
+    """Label, compress and export as the manifest says, after another process's views where one is at it."""
+    run = RunFolder.open(path)
+    with view_lock(run, wait=True):
+        _label(run, convert(run.manifest["label"], LabelConfig))
+        _compress(run, convert(run.manifest["compress"], CompressConfig))
+        return _export(run, convert(run.manifest["export"], ExportConfig), run.path / "dataset")
 
 
 async def label_async(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]:
@@ -84,10 +94,20 @@ async def compress_async(path: Path | str, config: CompressConfig | None = None)
 
 
 async def export_async(
-    path: Path | str, config: ExportConfig | None = None, *, out: Path | None = None
+    path: Path | str, config: ExportConfig | None = None, *, out: Path | str | None = None
 ) -> ExportSummary:
     """`export` in a thread, for callers with an event loop."""
     return await asyncio.to_thread(export, path, config, out=out)
+
+
+def _settled(run: RunFolder, section: str, config: C | None, kind: type[C]) -> C:
+    """The manifest's settings of a view; settings that are given become the manifest's, so that resume keeps them."""
+    if config is None:
+        return convert(run.manifest[section], kind)
+    if run.manifest[section] != to_dict(config):
+        run.manifest[section] = to_dict(config)
+        run.write_manifest()
+    return config
 
 
 def _label(run: RunFolder, config: LabelConfig) -> dict[str, Any]:
@@ -231,7 +251,13 @@ def _card(run: RunFolder, labels: LabelConfig, compressed: dict[str, Any] | None
         model=_plain(manifest["policy"] or {}),
         sampling=_plain(recipe["sampling"] | {"step format": recipe["steps"]["preset"], "seed": recipe["seed"]}),
         search=_plain(recipe["search"] | {f"budget {key}": value for key, value in recipe["budget"].items() if value}),
-        checker=_plain({"policy": recipe["judge"]["policy"], "treeforge": manifest["versions"]["treeforge"]}),
+        checker=_plain(
+            {
+                "judge": manifest.get("judge", ""),
+                "policy": recipe["judge"]["policy"],
+                "treeforge": manifest["versions"]["treeforge"],
+            }
+        ),
         labels=_plain(to_dict(labels)),
         compression={} if compressed is None else _plain(compressed["config"]["compress"] | compressed["report"]),
         problems=_plain(

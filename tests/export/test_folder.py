@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,16 +10,17 @@ from treeforge.export import folder
 from treeforge.export.folder import replaced_folder
 
 KNOWN = frozenset({"README.md", "data"})
+SHARD = "train-00000-of-00001.parquet"
 
 
 def put(out, text):
     with replaced_folder(out, KNOWN) as new:
         (new / "data").mkdir()
-        (new / "data" / "shard").write_text(text)
+        (new / "data" / SHARD).write_text(text)
 
 
 def content(out):
-    return (out / "data" / "shard").read_text()
+    return (out / "data" / SHARD).read_text()
 
 
 @pytest.fixture(params=["exchange", "two renames"])
@@ -57,7 +59,7 @@ def test_what_a_kill_left_is_cleared(out):
     (left / "data" / "torn").write_text("torn")
     (left / "torn").write_text("torn")
     put(out, "one")
-    assert os.listdir(out / "data") == ["shard"]
+    assert os.listdir(out / "data") == [SHARD]
     assert os.listdir(out) == ["data"]
     assert os.listdir(out.parent) == ["out"]
 
@@ -78,7 +80,7 @@ def test_a_killed_export_leaves_the_old_one_whole(tmp_path):
         "from treeforge.export.folder import replaced_folder\n"
         "with replaced_folder(pathlib.Path(sys.argv[1]), frozenset({'data'})) as new:\n"
         "    (new / 'data').mkdir()\n"
-        "    (new / 'data' / 'shard').write_text('half')\n"
+        "    (new / 'data' / 'train-00000-of-00001.parquet').write_text('half')\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -93,7 +95,7 @@ def test_another_export_is_refused_and_does_no_harm(out):
         (new / "data").mkdir()
         with pytest.raises(RunLockedError, match="another export"), replaced_folder(out, KNOWN):
             pass
-        (new / "data" / "shard").write_text("one")
+        (new / "data" / SHARD).write_text("one")
     assert content(out) == "one"
 
 
@@ -135,4 +137,19 @@ def test_a_parent_that_is_a_file_is_a_storage_error(tmp_path):
         pytest.raises(StorageError, match="file/out cannot be written"),
         replaced_folder(tmp_path / "file" / "out", KNOWN),
     ):
+        pass
+
+
+@pytest.mark.parametrize("name", ["data/mine.txt", "README.md", "data/deep/train-00000-of-00001.parquet"])
+def test_what_a_user_put_there_is_never_replaced(tmp_path, name):
+    mine = tmp_path / "out" / name
+    mine.parent.mkdir(parents=True)
+    mine.write_text("precious")
+    with pytest.raises(ConfigError, match="no export wrote"), replaced_folder(tmp_path / "out", KNOWN):
+        pass
+    assert mine.read_text() == "precious"
+
+
+def test_the_root_is_no_folder_for_an_export():
+    with pytest.raises(ConfigError, match="cannot be replaced"), replaced_folder(Path("/"), KNOWN):
         pass

@@ -9,7 +9,7 @@ import pytest
 from support.runs import EqualStringJudge, problems, scripted_config
 
 from treeforge.config import Machine
-from treeforge.errors import PolicyUnavailableError, RequestFailedError, StorageError
+from treeforge.errors import PolicyError, PolicyUnavailableError, RequestFailedError, StorageError
 from treeforge.policy import ScriptedPolicy, World
 from treeforge.sample import Sample
 from treeforge.search.scheduler import Forest, Progress
@@ -258,6 +258,36 @@ def test_a_policy_that_gives_too_few_samples_is_not_believed():
 
     with pytest.raises(PolicyUnavailableError, match="3 samples where 4"):
         grow(Short(), machine=Machine(retries=1))
+
+
+@pytest.mark.parametrize(
+    "bad", [Sample("x", "stop", -1), Sample("x", "stop", 2**40), Sample("x", "zzz"), Sample(None, "stop"), "text", None]
+)
+def test_nothing_unfit_reaches_the_journal(bad):
+    class Odd(ScriptedPolicy):
+        def sample_now(self, request):
+            return None
+
+        async def sample(self, request):
+            return None if bad is None else (bad,) * request.n
+
+    log = MemoryLog()
+    with pytest.raises(PolicyError):
+        grow(Odd(), log=log)
+    assert not log.samples
+
+
+def test_lone_surrogates_of_any_policy_are_cleaned():
+    class Surrogates(ScriptedPolicy):
+        def sample_now(self, request):
+            return None
+
+        async def sample(self, request):
+            return (Sample("a\ud800\nThe answer is 0.", "stop"),) * request.n
+
+    log = MemoryLog()
+    grow(Surrogates(), log=log, count=1)
+    assert {s.text for samples in log.samples.values() for s in samples} == {"a\ufffd\nThe answer is 0."}
 
 
 @pytest.mark.parametrize("limit", [{"run_tokens": 6000}, {"run_rollouts": 120}, {"run_nodes": 150}])

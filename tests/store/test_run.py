@@ -120,7 +120,7 @@ def test_add_problems_skips_known_ones_and_refuses_another_text(folder):
 def test_problems_are_found_by_id_start_or_number(folder):
     assert folder.number_of("sum-4") == 4
     assert folder.number_of("5") == 5
-    with pytest.raises(RunError, match="7 problems"):
+    with pytest.raises(RunError, match="start of 7 problems"):
         folder.number_of("sum")
     with pytest.raises(RunError, match="no problem"):
         folder.number_of("nothing")

@@ -115,7 +115,7 @@ def test_a_node_and_its_json(show, finished):
     ("arguments", "complaint"),
     [
         (["nobody"], "no problem 'nobody'"),
-        (["sum"], "5 problems 'sum'"),
+        (["sum"], "'sum' is the start of 5 problems' ids"),
         (["sum-1", "--node", 4_000], "has the nodes 0 to"),
     ],
 )

@@ -65,7 +65,8 @@ def run(
         skip_bad_rows=skip_bad_rows,
     )
     for row in file.skipped:
-        typer.echo(f"skipped {row}", err=True)
+        field = f"field '{row.field}' " if row.field else ""
+        typer.echo(f"skipped {problems}:{row.line}: {field}{row.why}. {row.fix}", err=True)
     # The card is published: it names the file, not where it lay.
     source = problems if "://" in problems else Path(problems).name
     with options.progress_line(quiet) as show:

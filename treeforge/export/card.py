@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from treeforge.config import ExportConfig
+from treeforge.export.folder import CARD_MARK
 from treeforge.export.formats import FORMATS
 from treeforge.export.report import ExportReport, FormatReport, SplitReport
 
@@ -94,8 +95,8 @@ def _body(info: CardInfo, report: ExportReport) -> Iterator[str]:
     yield ""
     problems = sum(report.problems.values())
     yield (
-        f"Labelled trees of reasoning steps on {_count(problems, 'problem')}, made with treeforge for training reward "
-        "models. Splits go by problem: no problem is in two of them.\n"
+        f"Labelled trees of reasoning steps on {_count(problems, 'problem')}, {CARD_MARK}. "
+        "Splits go by problem: no problem is in two of them.\n"
     )
     for format in report.formats:
         yield from _format_section(format)

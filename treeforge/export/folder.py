@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from pathlib import Path
 from treeforge.errors import ConfigError, RunLockedError
 from treeforge.store.files import storage_error, sync_folder
 
+CARD_MARK = "made with treeforge for training reward models"
+"""Stands in every card, so that a folder can be known as an export's own."""
+_SHARD = re.compile(r"[a-z]+-\d{5}-of-\d{5}\.parquet")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -26,6 +30,8 @@ def replaced_folder(out: Path, known: frozenset[str]) -> Iterator[Path]:
     raised in the block: `StorageError`.
     """
     out = Path(os.path.realpath(out))
+    if not out.name:
+        raise ConfigError(f"{out} cannot be replaced by an export; choose a folder for it")
     temporary, old = out.with_name(f".{out.name}.tmp"), out.with_name(f".{out.name}.old")
     try:
         if old.is_dir() and not out.exists():
@@ -54,12 +60,23 @@ def _check_replaceable(out: Path, known: frozenset[str]) -> None:
         if out.exists() or out.is_symlink():
             raise ConfigError(f"{out} is not a folder; choose another one for the export")
         return
-    strange = sorted(path.name for path in out.iterdir() if path.name not in known)
+    strange = sorted(str(path.relative_to(out)) for path in out.rglob("*") if not _is_ours(path, out, known))
     if strange:
         listed = ", ".join(strange[:3]) + (" …" if len(strange) > 3 else "")
         raise ConfigError(
             f"{out} holds what no export wrote ({listed}) and an export replaces the whole folder; choose an empty one"
         )
+
+
+def _is_ours(path: Path, out: Path, known: frozenset[str]) -> bool:
+    """Whether an export wrote this: a known folder, a shard in one, or a card that says so."""
+    if path.is_symlink():
+        return False
+    if path.parent == out:
+        if path.is_dir():
+            return path.name in known
+        return path.name in known and CARD_MARK.encode() in path.read_bytes()
+    return path.is_file() and _SHARD.fullmatch(path.name) is not None
 
 
 def _lock(handle: int, out: Path) -> None:

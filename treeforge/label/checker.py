@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -22,6 +23,8 @@ from treeforge.label.tokens import LimitError
 from treeforge.label.workers import SymbolicWorker
 from treeforge.problem import Problem
 from treeforge.verdict import Judgement, Verdict
+
+_log = logging.getLogger("treeforge.label")
 
 DEFAULT_MARKERS = ("The answer is", "\\boxed{")
 
@@ -197,7 +200,11 @@ class AnswerChecker:
             self.statistics.hits += 1
             return judgement
         start = time.perf_counter()
-        judgement = check(tail, problem.gold_answer, self.policy, self.markers, symbolic=self.symbolic)
+        try:
+            judgement = check(tail, problem.gold_answer, self.policy, self.markers, symbolic=self.symbolic)
+        except Exception:  # noqa: BLE001 - a fault of ours in one answer must not cost its whole tree
+            _log.exception("problem %s: an answer could not be checked", problem.problem_id)
+            judgement = Judgement(Verdict.UNDECIDED, "", "limit", "the checker failed; see the log")
         self._record(time.perf_counter() - start, judgement, problem.gold_answer)
         if len(tail) <= _LONGEST_REMEMBERED:
             if len(self._cache) >= self.cache_size:

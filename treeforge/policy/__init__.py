@@ -19,6 +19,11 @@ def open_policy(recipe: Recipe, machine: Machine) -> Policy:
     """
     config = recipe.policy
     if config.backend == "scripted":
+        steps = recipe.steps
+        if steps.delimiter != SCRIPTED_STEPS.delimiter or "The answer is" not in steps.answer_markers:
+            raise ConfigError(
+                f"the scripted policy writes its own step format: preset 'scripted', not '{steps.preset}'"
+            )
         return ScriptedPolicy.from_options(dict(config.scripted))
     if config.backend == "local":
         from treeforge.policy.local import LocalPolicy

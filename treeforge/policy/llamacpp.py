@@ -53,8 +53,9 @@ class Engine:
         parameters.n_ctx = self.slots * context
         parameters.cpuparams.n_threads = threads or _available_cores()
         parameters.verbosity = -1  # llama.cpp would write its log to our stderr
-        # Flash attention sums in an order that depends on the batch. Without it, on a CPU, a request's samples are the
-        # same bit for bit whatever else is in the batch and in the cache, at some 10% more time.
+        # Flash attention rounds by how the batch is cut. Without it the default model's samples are the same to the bit
+        # on a CPU, whatever else is in the batch and in the cache, at some 10% more time; the kernels of other
+        # quantisations (Q4_K) still round by batch.
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.fit_params = False  # the context must not depend on what memory happens to be free
         parameters.cache_ram_mib = 0  # up to 8 GB of old prompts otherwise

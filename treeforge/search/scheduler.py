@@ -15,15 +15,16 @@ import logging
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 import msgspec
 
 from treeforge.config import Machine, Recipe
-from treeforge.errors import PolicyUnavailableError, RequestFailedError, StorageError
+from treeforge.errors import PolicyError, PolicyUnavailableError, RequestFailedError, StorageError
 from treeforge.policy.base import ImmediatePolicy, Policy
+from treeforge.policy.steps import clean_text
 from treeforge.problem import Problem
-from treeforge.sample import Request, Sample
+from treeforge.sample import FinishReason, Request, Sample
 from treeforge.search.growing import GrowingTree, request_base
 from treeforge.search.strategies import STRATEGIES, Strategy
 from treeforge.tree import TreeRecord
@@ -372,8 +373,7 @@ class Forest:
         while True:
             try:
                 samples = await self._attempt(request)
-                if len(samples) != request.n:
-                    raise RequestFailedError(f"the policy gave {len(samples)} samples where {request.n} were asked")
+                samples = _checked(samples, request.n)
                 self._answered += 1
                 return samples
             except (RequestFailedError, PolicyUnavailableError) as raised:
@@ -400,3 +400,20 @@ class Forest:
             progress.retries += 1
             _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, delay)
             await self._sleep(delay)
+
+
+def _checked(samples: Any, n: int) -> tuple[Sample, ...]:
+    """What a policy gave, fit for the journal. Anybody's policy may stand behind it."""
+    if not isinstance(samples, (tuple, list)) or not all(isinstance(sample, Sample) for sample in samples):
+        raise PolicyError(f"the policy gave {type(samples).__name__} where a tuple of Sample is due")
+    if len(samples) != n:
+        raise RequestFailedError(f"the policy gave {len(samples)} samples where {n} were asked")
+    for sample in samples:
+        if not isinstance(sample.text, str) or sample.finish not in get_args(FinishReason):
+            raise PolicyError(f"the policy gave a sample without text, or with the finish reason {sample.finish!r}")
+        if not 0 <= sample.tokens < 2**31:
+            raise PolicyError(f"the policy gave a sample of {sample.tokens} tokens")
+    return tuple(
+        sample if sample.text.isascii() else msgspec.structs.replace(sample, text=clean_text(sample.text))
+        for sample in samples
+    )

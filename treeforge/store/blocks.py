@@ -104,7 +104,8 @@ class TreeFiles:
     def clean(self, ended: Collection[int]) -> None:
         """Drop half-written spills and those of trees that have not ended."""
         for leftover in self._spills.glob("*"):
-            if leftover.suffix == ".tmp" or int(leftover.stem) not in ended:
+            ours = leftover.stem.isdecimal() and leftover.suffix in (".tmp", ".arrow")
+            if ours and (leftover.suffix == ".tmp" or int(leftover.stem) not in ended):
                 leftover.unlink(missing_ok=True)
 
     def tidy(self) -> None:

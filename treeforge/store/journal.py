@@ -42,7 +42,7 @@ class JournalTotals(msgspec.Struct, frozen=True):
     failed: int
     """Requests that were given up and stand as `error` samples."""
     bytes: int
-    """Size of the database file."""
+    """Size of the database with its write-ahead log."""
 
 
 class Journal:
@@ -149,7 +149,9 @@ class Journal:
             "SELECT count(*), coalesce(sum(completions), 0), coalesce(sum(tokens), 0), coalesce(sum(failed), 0) "
             "FROM samples"
         )[0]
-        return JournalTotals(row[0], row[1], row[2], row[3], self.path.stat().st_size)
+        log = self.path.with_name(self.path.name + "-wal")
+        size = sum(file.stat().st_size for file in (self.path, log) if file.exists())
+        return JournalTotals(row[0], row[1], row[2], row[3], size)
 
     def tokens_by_tree(self) -> dict[int, int]:
         """Tokens sampled for every tree that has any, by its number."""

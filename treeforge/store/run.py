@@ -51,7 +51,22 @@ PROBLEMS = pa.schema(
 )
 """`problems.parquet`: the input as read, `meta` as JSON, and each problem's status (open, done, exhausted, failed)."""
 
+_SECTIONS = {"recipe", "machine", "label", "compress", "export", "problems", "versions", "policy"}
 OPEN = ("open", "")
+
+
+def distinct(problems: Iterable[Problem]) -> list[Problem]:
+    """Each problem once, in order. `DataError` where two with one id have different texts."""
+    known: dict[str, Problem] = {}
+    for problem in problems:
+        old = known.setdefault(problem.problem_id, problem)
+        if (old.question, old.gold_answer) != (problem.question, problem.gold_answer):
+            raise DataError(
+                f"two problems have the id {problem.problem_id!r} and different texts",
+                path=problem.source or None,
+                fix="Give one of them another id",
+            )
+    return list(known.values())
 
 
 class RunFolder:
@@ -69,9 +84,14 @@ class RunFolder:
         self._ended: dict[int, tuple[str, str]] = {}
 
     @classmethod
-    def create(cls, path: Path, manifest: dict[str, Any], problems: Sequence[Problem]) -> RunFolder:
-        """Make a new run folder, locked and with an open journal. `RunError` where there is a run already."""
-        if (path / "manifest.json").exists():
+    def create(
+        cls, path: Path, manifest: dict[str, Any], problems: Sequence[Problem], *, replace: bool = False
+    ) -> RunFolder:
+        """Make a new run folder, locked and with an open journal. `RunError` where there is a run already.
+
+        `replace` writes over a run whose policy never started.
+        """
+        if (path / "manifest.json").exists() and not replace:
             raise RunError(
                 f"{path} holds a run already. Go on with `treeforge resume {path}`, or choose another --out."
             )
@@ -88,8 +108,9 @@ class RunFolder:
         return run
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
+    def open(cls, path: Path | str) -> RunFolder:
         """Open for reading. `RunError` for a folder that is no run or has another schema."""
+        path = Path(path)
         file = path / "manifest.json"
         try:
             manifest = json.loads(file.read_text(encoding="utf-8"))
@@ -103,7 +124,15 @@ class RunFolder:
             raise RunError(
                 f"{path} was written with schema {manifest.get('schema')!r}; this treeforge reads {SCHEMA_VERSION}"
             )
-        table = read_table(path / "problems.parquet", PROBLEMS)
+        if missing := _SECTIONS - manifest.keys():
+            raise StorageError(f"{file} lacks {', '.join(sorted(missing))}; restore it from a copy of the run folder")
+        try:
+            table = read_table(path / "problems.parquet", PROBLEMS)
+        except (StorageError, DataError) as error:
+            raise StorageError(
+                f"{path / 'problems.parquet'} is missing or damaged, and the run's only copy of its problems: restore "
+                f"it from a copy, or start a new run folder. ({error.__cause__ or error})"
+            ) from error
         problems, saved = [], {}
         for row in table.to_pylist():
             problems.append(
@@ -135,6 +164,13 @@ class RunFolder:
                 f"{self.path} is in use by another treeforge process; wait for it or stop it first."
             ) from None
         self._lock = stream
+        file = self.path / "journal.sqlite"
+        if self.manifest.get("policy") is not None and not (file.exists() and file.stat().st_size):
+            self.close()
+            raise StorageError(
+                f"{file} is gone, and with it every completion of this run. Restore it from a copy; the trees that "
+                "ended can still be labelled and exported. To grow them anew, start a new run folder."
+            )
         try:
             commit_rows = int(self.manifest.get("machine", {}).get("commit_rows", 256))
             self.journal = Journal.open(self.path / "journal.sqlite", commit_rows=commit_rows)
@@ -187,20 +223,9 @@ class RunFolder:
 
     def add_problems(self, more: Sequence[Problem]) -> int:
         """Append problems that the run does not have yet; how many were new. Same id, other text: `DataError`."""
-        known = {p.problem_id: p for p in self.problems}
-        new: list[Problem] = []
-        for problem in more:
-            old = known.setdefault(problem.problem_id, problem)
-            if old is problem:
-                new.append(problem)
-            elif (old.question, old.gold_answer) != (problem.question, problem.gold_answer):
-                raise DataError(
-                    f"problem_id {problem.problem_id!r} is in the run with another text",
-                    path=problem.source or None,
-                    fix="Give it another id",
-                )
-        self.problems += new
-        return len(new)
+        before = len(self.problems)
+        self.problems = distinct([*self.problems, *more])
+        return len(self.problems) - before
 
     def problems_digest(self) -> str:
         """Digest of the problems' ids and texts, in order."""
@@ -221,8 +246,10 @@ class RunFolder:
             return found[0]
         if problem.isdecimal() and int(problem) < len(ids):
             return int(problem)
-        what = "no problem" if not found else f"{len(found)} problems"
-        raise RunError(f"{self.path} has {what} '{problem}'. Ids are listed by `treeforge show {self.path}`.")
+        if found:
+            some = ", ".join(ids[number] for number in found[:4])
+            raise RunError(f"'{problem}' is the start of {len(found)} problems' ids ({some} …); write more of it")
+        raise RunError(f"{self.path} has no problem '{problem}'. Ids are listed by `treeforge show {self.path}`.")
 
     # Trees --------------------------------------------------------------------------------------------------------
 

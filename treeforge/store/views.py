@@ -24,8 +24,11 @@ from treeforge.tree import TreeRecord
 
 
 @contextmanager
-def view_lock(run: RunFolder) -> Iterator[None]:
-    """Be the only one that makes views of this run. The run itself may go on. `RunLockedError` where another does."""
+def view_lock(run: RunFolder, *, wait: bool = False) -> Iterator[None]:
+    """Be the only one that makes views of this run, which may itself go on.
+
+    Where another does, `RunLockedError`, or with `wait` its end is waited for.
+    """
     path = run.path / ".views.lock"
     try:
         stream = path.open("ab")
@@ -33,7 +36,7 @@ def view_lock(run: RunFolder) -> Iterator[None]:
         raise storage_error(error, path) from error
     with stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(stream, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunLockedError(f"{run.path}: another process labels or exports this run; wait for it") from None
         yield
@@ -57,21 +60,28 @@ def write_view(
             old.unlink()
     except OSError as error:
         raise storage_error(error, root) from error
+    files: list[str] = []
     for block in run.blocks:
         members = [n for n in run.members(block) if statuses[n][0] != "open"]
         tables = [table for number, record in run.records(members) if (table := make(number, record)) is not None]
         if tables:
-            write_table(pa.concat_tables(tables), root / f"{stem}-{block:05d}.parquet")
-    about = {"config": config, "trees": _trees_digest(statuses), "report": report()}
+            files.append(f"{stem}-{block:05d}.parquet")
+            write_table(pa.concat_tables(tables), root / files[-1])
+    about = {"config": config, "trees": _trees_digest(statuses), "report": report(), "files": files}
     with atomic_file(root / "view.json") as stream:
         stream.write(json.dumps(about, indent=2, sort_keys=True).encode() + b"\n")
 
 
 def view_state(run: RunFolder, folder: str) -> dict[str, Any] | None:
-    """The view's `view.json` with `stale` added: whether other trees have ended by now. None where there is none."""
+    """The view's `config` and `report`, and whether it is `stale`: other trees ended since, or files are missing.
+
+    None where there is no view.
+    """
     try:
         about = json.loads((run.path / folder / "view.json").read_text(encoding="utf-8"))
-        return {**about, "stale": about["trees"] != _trees_digest(run.statuses())}
+        whole = all((run.path / folder / name).exists() for name in about["files"])
+        stale = about["trees"] != _trees_digest(run.statuses()) or not whole
+        return {"config": about["config"], "report": about["report"], "stale": stale}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
