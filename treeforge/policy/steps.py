@@ -36,12 +36,12 @@ def split_steps(text: str, delimiter: str) -> list[str]:
         steps = [piece + delimiter for piece in pieces]
         if last:
             steps.append(last)
-    if all(map(str.strip, steps)):
+    if not any(map(str.isspace, steps)):
         return steps
     joined: list[str] = []
     head = ""
     for step in steps:
-        if not step.strip():
+        if step.isspace():
             if joined:
                 joined[-1] += step
             else:

@@ -31,6 +31,7 @@ class GrowingTree:
     """One problem's tree while it grows. Strategies call `request` and `absorb`."""
 
     __slots__ = (
+        "_verdicts",
         "base",
         "builder",
         "errors",
@@ -65,6 +66,7 @@ class GrowingTree:
         """Completions so far, errors included."""
         self.tokens = 0
         """Tokens sampled so far."""
+        self._verdicts: dict[str, tuple[int, str]] = {}
         self.errors: list[str] = []
         """Messages of the engine errors so far."""
         root = digest(encode_text(problem.problem_id), encode_text(problem.question))
@@ -154,11 +156,15 @@ class GrowingTree:
             return NO_VERDICT, "", finish
         if finish == _TRUNCATED or not steps:
             return _NO_ANSWER, "", finish
-        judgement = self.judge.judge(self.problem, steps[-1])
-        verdict = int(judgement.verdict)
+        last = steps[-1]
+        known = self._verdicts.get(last)
+        if known is None:  # a tree ends in few different ways, and judges are deterministic
+            judgement = self.judge.judge(self.problem, last)
+            known = self._verdicts[last] = int(judgement.verdict), judgement.answer
+        verdict, answer = known
         if finish == _STOP and verdict != _NO_ANSWER:
             finish = _ANSWERED
-        return verdict, judgement.answer, finish
+        return verdict, answer, finish
 
     def _child(
         self,
