@@ -59,7 +59,6 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge) ->
     name = str(getattr(judge, "identity", f"{type(judge).__module__}.{type(judge).__qualname__}"))
     if known is None:
         folder.manifest["policy"], folder.manifest["judge"] = plain, name
-        folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
         return
     changes = {f"policy identity, {key}": pair for key, pair in differences(known, plain).items()}
     if folder.manifest["judge"] != name:

@@ -264,6 +264,8 @@ async def _grow(
     async with _started(parts.policy or open_policy(recipe, machine)) as model:
         judge = parts.judge or open_judge(recipe)
         check_identity(folder, model.identity, judge)
+        # An `extend` that was killed between its two files left more problems than the manifest counts.
+        folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
         folder.manifest["machine"] = to_dict(machine)
         folder.write_manifest()
         forest = Forest(

@@ -204,3 +204,18 @@ def test_lost_tables_are_made_again_from_the_journal(tmp_path):
     tf.resume(out, judge=judge, policy=policy)
     assert table_bytes(out) == whole
     assert policy.requests == 0
+
+
+def test_an_extend_killed_between_its_two_files_is_counted_on_resume(tmp_path):
+    judge, out = EqualStringJudge(), tmp_path / "run"
+    tf.run(problems(3), out, scripted_config(), judge=judge)
+    before = (out / "manifest.json").read_bytes()
+    with RunFolder.open(out) as folder:
+        folder.lock()
+        folder.add_problems(problems(5))
+        folder.write_problems()
+    (out / "manifest.json").write_bytes(before)
+    assert tf.resume(out, judge=judge).statuses == {"done": 5}
+    folder = RunFolder.open(out)
+    assert folder.manifest["problems"]["count"] == 5
+    assert folder.manifest["problems"]["digest"] == folder.problems_digest()

@@ -70,8 +70,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for name in ("error_rate", "recovery_rate", "duplicate_rate", "failure_rate", "error_spread"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], not {getattr(self, name)!r}")
-        if self.depth < 1 or not 1 <= self.branching <= 256:
-            raise ValueError("depth must be at least 1 and branching from 1 to 256")
+        if not 1 <= self.depth <= 10_000 or not 1 <= self.branching <= 256:
+            raise ValueError("depth must be from 1 to 10000 and branching from 1 to 256")
         if self.latency < 0 or self.latency_sigma < 0:
             raise ValueError("latency and latency_sigma must not be negative")
 
