@@ -11,7 +11,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(STAMP)
 
-demo: $(STAMP)  ## The main job on the embedded model: 20 word problems to training shards
+demo: $(STAMP)  ## The main job on the embedded model: 10 word problems to training shards
 	$(BIN)/python scripts/demo.py
 
 test: $(STAMP)  ## The quick tests

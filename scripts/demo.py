@@ -21,7 +21,7 @@ def treeforge(*arguments: str) -> None:
 def main() -> None:
     out = str(OUT.relative_to(ROOT))
     treeforge("models", "pull", "smollm2-135m")
-    options = ["--policy", "local", "--limit", "20", "--simulations", "8"]
+    options = ["--policy", "local", "--limit", "10", "--simulations", "6"]
     treeforge("run", "datasets/word_problems.jsonl", "--out", out, *options)
     treeforge("stats", out)
     treeforge("show", out, most_mixed(), "--depth", "4")
