@@ -171,7 +171,7 @@ def small_disk(tmp_path):
     def mount(options):
         return subprocess.run(["mount", *options, str(disk)], capture_output=True, check=False).returncode
 
-    if os.geteuid() or mount(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]):
+    if os.geteuid() or mount(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]):
         pytest.skip("needs the right to mount a small tmpfs")
     yield disk, lambda options: mount(["-o", f"remount,{options}"])
     subprocess.run(["umount", str(disk)], check=True)
@@ -193,7 +193,7 @@ def test_a_read_only_folder_is_exit_4(problem_file, small_disk):
 
 def test_a_full_disk_is_exit_4_and_the_run_goes_on_when_there_is_room(problem_file, small_disk):
     disk, remount = small_disk
-    options = ["--simulations", "300", "--set", "search.expansions=50", "--json"]
+    options = ["--simulations", "900", "--set", "search.expansions=50", "--json"]
     done = run_command(problem_file, disk / "run", *options)
     assert done.returncode == 4, done.stderr
     assert "full" in done.stderr

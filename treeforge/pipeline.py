@@ -162,10 +162,9 @@ def _prepare_run(
     judge = parts.judge or open_judge(config.recipe)
     choose_formats(config.export.formats)
     given = msgspec.structs.replace(parts, machine=machine, policy=policy, judge=judge)
-    if (path / "manifest.json").exists():
-        folder = RunFolder.open(path)
-        if never_started(folder):
-            return RunFolder.create(path, new_manifest(config, source), problems, replace=True), given
+    there = RunFolder.open(path) if (path / "manifest.json").exists() else None
+    if there is not None and not never_started(there):
+        folder = there
         check_recipe(folder, config.recipe, problems)
         with folder:
             folder.lock()
@@ -175,7 +174,7 @@ def _prepare_run(
     else:
         if parts.judge is None:
             _report_golds(problems)
-        folder = RunFolder.create(path, new_manifest(config, source), problems)
+        folder = RunFolder.create(path, new_manifest(config, source), problems, replace=there is not None)
     return folder, given
 
 

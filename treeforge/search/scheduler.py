@@ -36,6 +36,8 @@ _PATIENCE = 3
 """A policy keeps `machine.request_timeout` itself, an attempt at a time and not counting its queue; one that hangs
 nevertheless is cut off after this many times as long."""
 
+_FINISH_REASONS = get_args(FinishReason)
+
 _TURN_SECONDS = 0.02
 """The event loop gets its turn this often, for signals, progress and arriving replies."""
 
@@ -372,18 +374,16 @@ class Forest:
         attempt = 0
         while True:
             try:
-                samples = await self._attempt(request)
-                samples = _checked(samples, request.n)
+                samples = _checked(await self._attempt(request), request.n)
                 self._answered += 1
                 return samples
             except (RequestFailedError, PolicyUnavailableError) as raised:
                 error = raised
             if answered_before is None:
                 answered_before = self._answered
-            failed = isinstance(error, RequestFailedError)
             alive = self._answered > answered_before
-            if (isinstance(error, RequestFailedError) and not error.retryable) or (
-                attempt >= machine.retries and failed and alive
+            if isinstance(error, RequestFailedError) and (
+                not error.retryable or (attempt >= machine.retries and alive)
             ):
                 progress.errors += 1
                 _log.warning("tree %d: request given up: %s", request.tree, error)
@@ -409,7 +409,7 @@ def _checked(samples: Any, n: int) -> tuple[Sample, ...]:
     if len(samples) != n:
         raise RequestFailedError(f"the policy gave {len(samples)} samples where {n} were asked")
     for sample in samples:
-        if not isinstance(sample.text, str) or sample.finish not in get_args(FinishReason):
+        if not isinstance(sample.text, str) or sample.finish not in _FINISH_REASONS:
             raise PolicyError(f"the policy gave a sample without text, or with the finish reason {sample.finish!r}")
         if not 0 <= sample.tokens < 2**31:
             raise PolicyError(f"the policy gave a sample of {sample.tokens} tokens")
