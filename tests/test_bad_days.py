@@ -33,7 +33,7 @@ def config(server, *, retries=6, concurrency=4, **overrides):
             f"machine.concurrency={concurrency}",
             f"machine.retries={retries}",
             "machine.backoff=0.01",
-            "machine.request_timeout=5",
+            "machine.request_timeout=30",
             *(f"{key.replace('__', '.')}={value}" for key, value in overrides.items()),
         ],
         backend="server",

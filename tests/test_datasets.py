@@ -59,7 +59,7 @@ def value(expression: str) -> Fraction:
 
 def test_the_script_writes_the_same_bytes(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "make_datasets.py"), "--out", str(tmp_path)]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     assert sorted(path.name for path in tmp_path.iterdir()) == NAMES
     for name in NAMES:
         assert (tmp_path / name).read_bytes() == (ROOT / "datasets" / name).read_bytes(), name

@@ -114,7 +114,7 @@ def test_ctrl_c_and_sigterm_leave_a_resumable_run(tmp_path, undisturbed, stop, c
     while len(run.answered()) < 60:
         time.sleep(0.005)
     process.send_signal(stop)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == code
     assert "resume" in errors
     assert "Traceback" not in errors

@@ -65,9 +65,9 @@ def test_few_shot_solutions_are_what_the_step_splitter_expects():
         text = solution.rstrip("\n")
         assert not any(stop in text for stop in SMOLLM.stop)
         parsed = parse(Sample(text=text, finish="stop"), SMOLLM, max_steps=16)
-        assert parsed.finish == Finish.ANSWERED
-        assert parsed.steps == [*(line + "\n" for line in text.split("\n")[:-1]), text.split("\n")[-1]]
-        assert re.fullmatch(r"The answer is \d+\.", parsed.steps[-1])
+        assert parsed[1] == Finish.ANSWERED
+        assert parsed[0] == [*(line + "\n" for line in text.split("\n")[:-1]), text.split("\n")[-1]]
+        assert re.fullmatch(r"The answer is \d+\.", parsed[0][-1])
 
 
 def test_few_shot_arithmetic_is_right():
@@ -93,5 +93,5 @@ def test_few_shot_problems_are_not_in_the_datasets(name: str):
 def test_paragraphs_end_steps_and_a_box_ends_the_solution(name: str):
     text = "# Step 1\nSubtract.\n\n# Step 2\nAdd.\n\n# Answer\n\\boxed{7}"
     parsed = parse(Sample(text=text, finish="stop"), PRESETS[name].steps, max_steps=16)
-    assert parsed.steps == ["# Step 1\nSubtract.\n\n", "# Step 2\nAdd.\n\n", "# Answer\n\\boxed{7}"]
-    assert parsed.finish == Finish.ANSWERED
+    assert parsed[0] == ["# Step 1\nSubtract.\n\n", "# Step 2\nAdd.\n\n", "# Answer\n\\boxed{7}"]
+    assert parsed[1] == Finish.ANSWERED

@@ -52,7 +52,7 @@ def test_how_completions_end(text, finish, steps, ended):
 
 def test_too_many_steps_truncate():
     text = "".join(f"step {i}\n" for i in range(9)) + "The answer is 9."
-    assert parse(Sample(text, "stop"), LINES, max_steps=10).finish == Finish.ANSWERED
+    assert parse(Sample(text, "stop"), LINES, max_steps=10)[1] == Finish.ANSWERED
     steps, ended = parse(Sample(text, "stop"), LINES, max_steps=9)
     assert (len(steps), ended) == (9, Finish.TRUNCATED)
 

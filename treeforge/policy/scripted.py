@@ -19,7 +19,7 @@ from bisect import bisect
 from functools import lru_cache
 from hashlib import shake_128
 from itertools import accumulate
-from operator import add, getitem
+from operator import getitem
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -81,10 +81,8 @@ class _Path(NamedTuple):
 
     texts: tuple[tuple[str, ...], ...]
     """A step: its text for each byte of chance, so that ways to write it come out as often as the world says."""
-    way_logprobs: tuple[tuple[float, ...], ...]
-    """A step: the log-probability of that way to write it."""
-    state_logprobs: tuple[float, ...]
-    """A step: the log-probability of its state after the one before."""
+    logprobs: tuple[tuple[float, ...], ...]
+    """A step: the log-probability of its state after the one before and of that way to write it."""
     on_track: bool
     """The state after the last of these steps."""
 
@@ -111,6 +109,11 @@ class ScriptedPolicy:
         self._values = [_true_values(world, rate) for rate in self._rates]
         self._level_of: dict[str, int] = {}
         self._paths: dict[tuple[int, int, int, bool], _Paths] = {}
+        self._tokens = [
+            (_STEP_TOKENS * (steps - 1) + _ANSWER_TOKENS, (_STEP_TOKENS,) * (steps - 1) + (_ANSWER_TOKENS,))
+            for steps in range(world.depth + 1)
+        ]
+        """(tokens, tokens of each step) of the last so many steps."""
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> ScriptedPolicy:
@@ -148,6 +151,9 @@ class ScriptedPolicy:
     async def sample(self, request: Request) -> tuple[Sample, ...]:
         """The samples, after this request's latency; fails by the world's failure rate."""
         world = self.world
+        if not world.latency_sigma and not world.failure_rate:  # nothing to draw, and seeding takes its time
+            await asyncio.sleep(world.latency)
+            return self._answer(request)
         attempt = self._attempts.pop(request.digest, 0)
         chance = random.Random(derive_seed(world.seed, request.digest, "attempt", attempt))
         if world.latency:
@@ -161,42 +167,49 @@ class ScriptedPolicy:
         self.requests += 1
         if self.asked is not None:
             self.asked[request.digest] = self.asked.get(request.digest, 0) + 1
-        problem, prefix = request.problem, request.prefix
+        gold, prefix = request.problem.gold_answer, request.prefix
         start = prefix.count("\n")
-        state = self._on_track(prefix, start)
-        level = self._level(problem)
+        level = self._level(request.problem)
         steps = 1 if request.mode == "step" else self.world.depth - start
+        end = start + steps
+        span = min(_SPAN, steps)
+        first = self._next(level, start, span, self._on_track(prefix, start))
+        total, tokens = self._tokens[steps]
         # Each sample reads its own part of one stream of random bytes: for every span 4 for the path of states, and one
         # a step for the way to write it.
         size = steps + 4 * -(-steps // _SPAN)
         stream = shake_128(request.seed.to_bytes(8, "little")).digest(size * request.n)
-        return tuple(
-            self._walk(problem.gold_answer, level, start, steps, state, stream, i * size) for i in range(request.n)
-        )
-
-    def _walk(self, gold: str, level: int, start: int, steps: int, on_track: bool, stream: bytes, at: int) -> Sample:
-        texts: list[str] = []
-        logprobs: list[float] = []
-        step, end = start, start + steps
-        while step < end:
-            span = min(_SPAN, end - step)
-            key = (level, step, span, on_track)
-            found = self._paths.get(key)
-            if found is None:  # hashing a world for the cache behind it costs more than walking a step
-                found = self._paths[key] = _make_paths(self.world, self._rates[level], step, span, on_track)
-            bounds, paths = found
-            step_texts, way_logprobs, state_logprobs, on_track = paths[bisect(bounds, _unpack(stream, at)[0])]
+        samples = []
+        for at in range(0, size * request.n, size):
+            bounds, paths = first
+            step_texts, step_logprobs, on_track = paths[bisect(bounds, _unpack(stream, at)[0])]
             ways = stream[at + 4 : at + 4 + span]
-            texts += map(getitem, step_texts, ways)
-            logprobs += map(add, state_logprobs, map(getitem, way_logprobs, ways))
-            step += span
-            at += 4 + span
-        if end < self.world.depth:
-            return Sample(texts[0][:-1], "delimiter", _STEP_TOKENS, logprobs[0], (_STEP_TOKENS,), tuple(logprobs))
-        texts[-1] = f"The answer is {gold if on_track else _wrong(gold, texts[-1])}."
-        tokens = (_STEP_TOKENS,) * (steps - 1) + (_ANSWER_TOKENS,)
-        total = _STEP_TOKENS * (steps - 1) + _ANSWER_TOKENS
-        return Sample("".join(texts), "stop", total, sum(logprobs), tokens, tuple(logprobs))
+            texts = list(map(getitem, step_texts, ways))
+            logprobs = list(map(getitem, step_logprobs, ways))
+            step, at = start + span, at + 4 + span
+            while step < end:
+                more = min(_SPAN, end - step)
+                bounds, paths = self._next(level, step, more, on_track)
+                step_texts, step_logprobs, on_track = paths[bisect(bounds, _unpack(stream, at)[0])]
+                ways = stream[at + 4 : at + 4 + more]
+                texts += map(getitem, step_texts, ways)
+                logprobs += map(getitem, step_logprobs, ways)
+                step, at = step + more, at + 4 + more
+            if end < self.world.depth:
+                samples.append(
+                    Sample(texts[0][:-1], "delimiter", _STEP_TOKENS, logprobs[0], (_STEP_TOKENS,), tuple(logprobs))
+                )
+                continue
+            texts[-1] = f"The answer is {gold if on_track else _wrong(gold, texts[-1])}."
+            samples.append(Sample("".join(texts), "stop", total, sum(logprobs), tokens, tuple(logprobs)))
+        return tuple(samples)
+
+    def _next(self, level: int, start: int, span: int, on_track: bool) -> _Paths:
+        key = (level, start, span, on_track)
+        found = self._paths.get(key)
+        if found is None:  # hashing a world for the cache behind it costs more than walking a step
+            found = self._paths[key] = _make_paths(self.world, self._rates[level], start, span, on_track)
+        return found
 
     def _on_track(self, prefix: str, depth: int) -> bool:
         return depth == 0 or prefix.endswith(self._ends[depth - 1])
@@ -242,19 +255,30 @@ def _true_values(world: World, rate: float) -> list[tuple[float, float]]:
 @lru_cache(maxsize=4096)
 def _make_paths(world: World, rate: float, start: int, span: int, on_track: bool) -> _Paths:
     """The paths of the `span` steps after `start` from a state. The last step of the world chooses among answers."""
-    paths: list[tuple[float, _Path]] = [(1.0, _Path((), (), (), on_track))]
+    paths: list[tuple[float, _Path]] = [(1.0, _Path((), (), on_track))]
     for depth in range(start + 1, start + span + 1):
-        grown = []
-        for chance, (texts, way_logprobs, state_logprobs, state) in paths:
-            stay_on = 1.0 - rate if state else world.recovery_rate
-            for next_state, change in ((True, stay_on), (False, 1.0 - stay_on)):
-                if change > 0.0:
-                    ways, shares = _ways(world, depth, next_state)
-                    steps = (*texts, ways), (*way_logprobs, shares), (*state_logprobs, math.log(change))
-                    grown.append((chance * change, _Path(*steps, next_state)))
-        paths = grown
+        moves = {state: _moves(world, rate, depth, state) for state in (True, False)}
+        paths = [
+            (chance * change, _Path((*texts, ways), (*logprobs, way_logprobs), next_state))
+            for chance, (texts, logprobs, state) in paths
+            for next_state, change, ways, way_logprobs in moves[state]
+        ]
     bounds = [min(round(bound * 2**32), 2**32 - 1) for bound in accumulate(chance for chance, _ in paths)]
     return bounds[:-1], [path for _, path in paths]
+
+
+def _moves(
+    world: World, rate: float, depth: int, on_track: bool
+) -> list[tuple[bool, float, tuple[str, ...], tuple[float, ...]]]:
+    """The states that follow a state: (on track, chance, texts by byte, log-probabilities by byte)."""
+    stay_on = 1.0 - rate if on_track else world.recovery_rate
+    moves = []
+    for next_state, change in ((True, stay_on), (False, 1.0 - stay_on)):
+        if change > 0.0:
+            ways, way_logprobs = _ways(world, depth, next_state)
+            state_logprob = math.log(change)
+            moves.append((next_state, change, ways, tuple(state_logprob + logprob for logprob in way_logprobs)))
+    return moves
 
 
 @lru_cache(maxsize=4096)

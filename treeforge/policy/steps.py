@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from treeforge.config import StepsConfig
 from treeforge.sample import Sample
 from treeforge.tree import Finish
@@ -36,7 +34,8 @@ def split_steps(text: str, delimiter: str) -> list[str]:
         steps = [piece + delimiter for piece in pieces]
         if last:
             steps.append(last)
-    if not any(map(str.isspace, steps)):
+    # The first is a quick test that nearly all texts pass.
+    if (min(steps) >= "!" and text.isascii()) or not any(map(str.isspace, steps)):
         return steps
     joined: list[str] = []
     head = ""
@@ -54,55 +53,44 @@ def split_steps(text: str, delimiter: str) -> list[str]:
     return joined
 
 
-class Parsed(NamedTuple):
-    """A completion as steps. All-blank text gives no steps."""
-
-    steps: list[str]
-    finish: int
-    """A `Finish`: how the last step ended; the others are OPEN."""
-
-
-def parse(sample: Sample, config: StepsConfig, *, max_steps: int) -> Parsed:
-    """Split a sample into steps and say how it ended.
+def parse(sample: Sample, config: StepsConfig, max_steps: int) -> tuple[list[str], int]:
+    """Split a sample into steps and say how the last one ended, as a `Finish`. All-blank text gives no steps.
 
     The first step that holds an answer marker ends the trajectory; what the model wrote after it stays in the journal
     only. More than `max_steps` steps, or a step longer than `config.max_step_chars`, end it as TRUNCATED.
     """
-    if sample.finish == "error":
-        return Parsed([], _ERROR)
-    text = sample.text
-    if sample.finish == "delimiter":
-        text += config.delimiter
-    steps = split_steps(text, config.delimiter)
-    if not steps or (len(steps) == 1 and steps[0].isspace()):
-        return Parsed([], _TRUNCATED if sample.finish == "length" else _STOP)
-    finish = _FINISHES[sample.finish]
+    text, ended, delimiter = sample.text, sample.finish, config.delimiter
+    if ended == "error":
+        return [], _ERROR
+    if ended == "delimiter":
+        text += delimiter
+    steps = split_steps(text, delimiter)
+    count = len(steps)
+    if not steps or (count == 1 and text.isspace()):
+        return [], _TRUNCATED if ended == "length" else _STOP
+    finish = _FINISHES[ended]
     limit = config.max_step_chars
     if len(text) > limit:
         for i, step in enumerate(steps):
             if len(step) > limit:
                 del steps[i + 1 :]
                 steps[i] = step[:limit]
-                text, finish = "".join(steps), _TRUNCATED
+                text, finish, count = "".join(steps), _TRUNCATED, i + 1
                 break
-    marked = _first_marker(text, config.answer_markers)
-    if marked >= 0:
-        kept, end = len(steps), len(text) - len(steps[-1])
+    marked = len(text)
+    for marker in config.answer_markers:
+        found = text.find(marker)
+        if 0 <= found < marked:
+            marked = found
+    if marked < len(text):
+        kept, end = count, len(text) - len(steps[-1])
         while end > marked:
             kept -= 1
             end -= len(steps[kept - 1])
         if kept <= max_steps:
-            cut_off = finish == _TRUNCATED and kept == len(steps)
-            return Parsed(steps[:kept], _TRUNCATED if cut_off else _ANSWERED)
-    if len(steps) > max_steps or (len(steps) == max_steps and finish == _OPEN):
-        return Parsed(steps[:max_steps], _TRUNCATED)
-    return Parsed(steps, finish)
-
-
-def _first_marker(text: str, markers: tuple[str, ...]) -> int:
-    first = -1
-    for marker in markers:
-        found = text.find(marker)
-        if found >= 0 and (first < 0 or found < first):
-            first = found
-    return first
+            if kept < count:
+                return steps[:kept], _ANSWERED
+            return steps, _TRUNCATED if finish == _TRUNCATED else _ANSWERED
+    if count > max_steps or (count == max_steps and finish == _OPEN):
+        return steps[:max_steps], _TRUNCATED
+    return steps, finish

@@ -110,37 +110,37 @@ class GrowingTree:
 
         Returns (judged outcomes, correct ones, new children).
         """
-        builder, step_format = self.builder, self.steps
-        max_steps = self.max_steps - builder.depth[node]
+        builder, step_format, rollouts = self.builder, self.steps, self.rollouts
+        room = self.max_steps - builder.depth[node]
         visits, value_sum = builder.visits, builder.value_sum
-        judged = correct = 0
+        judged = correct = tokens = 0
         new: list[int] = []
         for sample in samples:
-            self.samples += 1
-            self.tokens += sample.tokens
-            steps, finish = parse(sample, step_format, max_steps=max_steps)
+            tokens += sample.tokens
+            steps, finish = parse(sample, step_format, room)
             if finish == _ERROR:
                 self.errors.append(sample.text)
-                self.rollouts.append(Rollout(node, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
+                rollouts.append(Rollout(node, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
                 continue
-            verdict, answer, finish = self._verdict(steps, finish)
+            verdict, answer = NO_VERDICT, ""
+            if finish != _OPEN:
+                verdict, answer, finish = self._verdict(steps, finish)
             row = node
             if as_rollouts or not steps:
                 logprob = _NAN if sample.logprob is None else sample.logprob
                 self._own_rollout(node, steps, answer, verdict, finish, sample.tokens, logprob)
             else:
-                tokens, logprob = _first_step_cost(sample, steps)
-                row, ends = self._child(node, steps, finish, answer, verdict, tokens, logprob, new)
-                if finish != _OPEN and not ends:
-                    rest = _NAN if sample.logprob is None else sample.logprob - logprob
-                    self._own_rollout(row, steps[1:], answer, verdict, finish, max(sample.tokens - tokens, 0), rest)
+                row = self._child(node, sample, steps, finish, answer, verdict, new)
             if finish != _OPEN and verdict != _UNDECIDED:
                 judged += 1
-                right = verdict == _CORRECT
-                correct += right
                 if row != node:
                     visits[row] += 1
-                    value_sum[row] += right
+                if verdict == _CORRECT:
+                    correct += 1
+                    if row != node:
+                        value_sum[row] += 1.0
+        self.samples += len(samples)
+        self.tokens += tokens
         if judged:
             parent = builder.parent
             up = node
@@ -151,9 +151,7 @@ class GrowingTree:
         return judged, correct, new
 
     def _verdict(self, steps: list[str], finish: int) -> tuple[int, str, int]:
-        """(verdict, answer, finish) of a trajectory that ends with `steps`; a stop with an answer is ANSWERED."""
-        if finish == _OPEN:
-            return NO_VERDICT, "", finish
+        """(verdict, answer, finish) of a trajectory that ended with `steps`; a stop with an answer is ANSWERED."""
         if finish == _TRUNCATED or not steps:
             return _NO_ANSWER, "", finish
         last = steps[-1]
@@ -167,42 +165,37 @@ class GrowingTree:
         return verdict, answer, finish
 
     def _child(
-        self,
-        node: int,
-        steps: list[str],
-        finish: int,
-        answer: str,
-        verdict: int,
-        tokens: int,
-        logprob: float,
-        new: list[int],
-    ) -> tuple[int, bool]:
-        """Find or add the child for the first step; (its row, whether it ends the trajectory itself)."""
+        self, node: int, sample: Sample, steps: list[str], finish: int, answer: str, verdict: int, new: list[int]
+    ) -> int:
+        """Find or add the child for the first step, which gets what follows as its own rollout; the child's row."""
         builder = self.builder
         first = steps[0]
+        if len(sample.step_tokens) >= len(steps) <= len(sample.step_logprobs):
+            tokens, logprob = sample.step_tokens[0], sample.step_logprobs[0]
+        else:
+            tokens, logprob = _first_step_cost(sample, steps)
         # A step that ended at its delimiter is open: other samples go on from it. That this one did not is a rollout.
         ends = len(steps) == 1 and (
             finish == _ANSWERED or (finish != _OPEN and not first.endswith(self.steps.delimiter))
         )
         own_finish = finish if ends else _OPEN
-        if self.merge:
-            row = builder.child_of.get((node, first))
-            if row is not None and builder.finish[row] != own_finish:
-                row = self._sibling(node, first, own_finish)
-            if row is not None:
-                builder.multiplicity[row] += 1.0
-                return row, ends
-        row = builder.add(
-            node,
-            first,
-            token_count=tokens,
-            logprob=logprob,
-            finish=own_finish,
-            answer=answer if ends else "",
-            verdict=verdict if ends else NO_VERDICT,
-        )
-        new.append(row)
-        return row, ends
+        row = builder.child_of.get((node, first)) if self.merge else None
+        if row is not None and builder.finish[row] != own_finish:
+            row = self._sibling(node, first, own_finish)
+        if row is not None:
+            builder.multiplicity[row] += 1.0
+        elif ends:
+            row = builder.add(
+                node, first, token_count=tokens, logprob=logprob, finish=finish, answer=answer, verdict=verdict
+            )
+            new.append(row)
+        else:
+            row = builder.add(node, first, token_count=tokens, logprob=logprob)
+            new.append(row)
+        if finish != _OPEN and not ends:
+            rest = _NAN if sample.logprob is None else sample.logprob - logprob
+            self._own_rollout(row, steps[1:], answer, verdict, finish, max(sample.tokens - tokens, 0), rest)
+        return row
 
     def _sibling(self, node: int, text: str, finish: int) -> int | None:
         """The child with this text *and* this ending, where the first one with the text ended otherwise."""

@@ -41,6 +41,9 @@ _FINISH_REASONS = get_args(FinishReason)
 _TURN_SECONDS = 0.02
 """The event loop gets its turn this often, for signals, progress and arriving replies."""
 
+_COMMIT_SECONDS = 0.005
+"""Answers are committed this often at most: a commit costs as much as several answers, and at most so much is lost."""
+
 Rows = dict[bytes, tuple[Sample, ...]]
 
 
@@ -149,6 +152,8 @@ class Forest:
         self._limited = any(recipe.budget.journaled)
         self._answered = 0
         self._started = 0.0
+        self._settled = 0.0
+        self._settling: asyncio.TimerHandle | None = None
 
     async def grow(self, problems: Iterator[tuple[int, Problem]]) -> None:
         """Grow a tree for every (number, problem); `finished` is called with each as it ends.
@@ -163,14 +168,15 @@ class Forest:
                 worked_out = self._work(problems)
                 if self._failure is not None:
                     raise self._failure
-                self._settle()
-                if not worked_out:
-                    await asyncio.sleep(0)
-                elif self._tasks:
+                if worked_out and not self._tasks:
+                    self._settle()
+                    return
+                self._settle_soon()
+                if worked_out:
                     self._wake.clear()
                     await self._wake.wait()
                 else:
-                    return
+                    await asyncio.sleep(0)
         except BaseException:
             await self._stop()
             raise
@@ -178,16 +184,24 @@ class Forest:
             watchdog.cancel()
 
     def _work(self, problems: Iterator[tuple[int, Problem]]) -> bool:
-        """Do what can be done without waiting, for one turn; True when nothing of that kind is left."""
+        """Do what can be done without waiting, for one turn; True when nothing of that kind is left.
+
+        Requests that were launched start when the turn ends, so it ends before the next tree is worked on.
+        """
         slots, most_open = self.machine.concurrency, self.machine.open_trees
         turn_ends = self._clock() + _TURN_SECONDS
+        launched = False
         while self._failure is None and self._clock() < turn_ends:
-            if self._ready:
-                self._advance(*self._ready.popleft())
-            elif len(self._tasks) >= slots:
-                return True
-            elif self._waiting:
+            waiting, ready = self._waiting, self._ready
+            if waiting and len(self._tasks) < slots and not (ready and ready[0][0].growing.number < waiting[0][0]):
                 self._launch()
+                launched = True
+            elif launched:
+                return False
+            elif ready:
+                self._advance(*ready.popleft())
+            elif len(self._tasks) >= slots or waiting:
+                return True
             elif self._more and self.progress.open < most_open:
                 item = next(problems, None)
                 if item is None:
@@ -308,6 +322,20 @@ class Forest:
         )
         self._ended.append((growing.number, record))
 
+    def _settle_soon(self) -> None:
+        """Settle, unless that was done a moment ago; then in a moment, whatever happens."""
+        loop = asyncio.get_running_loop()
+        rest = self._settled + _COMMIT_SECONDS - loop.time()
+        if rest <= 0:
+            self._settle()
+            self._settled = loop.time()
+        elif self._settling is None:
+            self._settling = loop.call_later(rest, self._settle_now)
+
+    def _settle_now(self) -> None:
+        self._settling = None
+        self._wake.set()
+
     def _settle(self) -> None:
         """Make this turn's answers durable, and only then hand over the trees that ended on them."""
         self.journal.flush()
@@ -320,23 +348,26 @@ class Forest:
         task = asyncio.get_running_loop().create_task(self._ask(tree, slot, request))
         self._tasks.add(task)
         self.progress.in_flight = len(self._tasks)
-        task.add_done_callback(self._landed)
-
-    def _landed(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self.progress.in_flight = len(self._tasks)
-        if not task.cancelled() and (error := task.exception()) is not None and self._failure is None:
-            self._failure = error
-        self._wake.set()
 
     async def _ask(self, tree: _OpenTree, slot: int, request: Request) -> None:
-        samples = await self._sample_with_retries(request)
-        self._record(request, samples)
-        tree.replies[slot] = samples
-        tree.missing -= 1
-        if not tree.missing:
-            replies, tree.replies = tree.replies, []
-            self._ready.append((tree, replies))  # type: ignore[arg-type]
+        """Get one request answered. The task that runs this takes itself off the list, which costs no further turn."""
+        try:
+            samples = await self._sample_with_retries(request)
+            self._record(request, samples)
+        except BaseException as error:  # `grow` raises it
+            self._failure = self._failure or error
+            if not isinstance(error, Exception):
+                raise
+        else:
+            tree.replies[slot] = samples
+            tree.missing -= 1
+            if not tree.missing:
+                replies, tree.replies = tree.replies, []
+                self._ready.append((tree, replies))  # type: ignore[arg-type]
+        finally:
+            self._tasks.discard(asyncio.current_task())
+            self.progress.in_flight = len(self._tasks)
+            self._wake.set()
 
     async def _attempt(self, request: Request) -> tuple[Sample, ...]:
         """Ask the policy once; an attempt that the watchdog cuts off is a failed request."""
@@ -404,16 +435,20 @@ class Forest:
 
 def _checked(samples: Any, n: int) -> tuple[Sample, ...]:
     """What a policy gave, fit for the journal. Anybody's policy may stand behind it."""
-    if not isinstance(samples, (tuple, list)) or not all(isinstance(sample, Sample) for sample in samples):
+    if not isinstance(samples, (tuple, list)):
         raise PolicyError(f"the policy gave {type(samples).__name__} where a tuple of Sample is due")
-    if len(samples) != n:
-        raise RequestFailedError(f"the policy gave {len(samples)} samples where {n} were asked")
+    plain = True
     for sample in samples:
-        if not isinstance(sample.text, str) or sample.finish not in _FINISH_REASONS:
+        if not isinstance(sample, Sample):
+            raise PolicyError(f"the policy gave {type(sample).__name__} where a Sample is due")
+        text = sample.text
+        if not isinstance(text, str) or sample.finish not in _FINISH_REASONS:
             raise PolicyError(f"the policy gave a sample without text, or with the finish reason {sample.finish!r}")
         if not 0 <= sample.tokens < 2**31:
             raise PolicyError(f"the policy gave a sample of {sample.tokens} tokens")
-    return tuple(
-        sample if sample.text.isascii() else msgspec.structs.replace(sample, text=clean_text(sample.text))
-        for sample in samples
-    )
+        plain = plain and text.isascii()
+    if len(samples) != n:
+        raise RequestFailedError(f"the policy gave {len(samples)} samples where {n} were asked")
+    if plain:
+        return tuple(samples)
+    return tuple(msgspec.structs.replace(sample, text=clean_text(sample.text)) for sample in samples)

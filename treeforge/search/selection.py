@@ -64,14 +64,16 @@ class Selector:
         """After the expansion of `leaf` was applied: take in its new children and set the siblings' priors."""
         builder = self.builder
         if new:
-            max_depth = self.config.max_depth
+            deepest = builder.depth[leaf] + 1 >= self.config.max_depth
+            finish, closed = builder.finish, self.closed
             opened = 0
             for row in new:
-                shut = builder.finish[row] != 0 or builder.depth[row] >= max_depth
-                self.closed.append(shut)
-                self.open_children.append(0)
-                self.expansions.append(0)
+                shut = deepest or finish[row] != 0
+                closed.append(shut)
                 opened += not shut
+            none = [0] * len(new)
+            self.open_children += none
+            self.expansions += none
             if opened:
                 was_open = self.open_children[leaf]
                 self.open_children[leaf] = was_open + opened
