@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
-COMMANDS = ["", "run", "resume", "extend", "search", "label", "compress", "export", "stats", "show"]
+COMMANDS = ["", "run", "resume", "extend", "search", "label", "compress", "export", "stats", "show", "check"]
 COMMANDS += ["models", "models list", "models pull", "models path"]
 HEAD = """# Commands
 
 Made from `--help` by `make docs`. Data goes to stdout, progress and messages to stderr. Exit codes: 0 done; 1 failed,
-or finished with failed problems; 2 usage, bad input, or a run folder that does not allow it; 3 no policy (resumable);
-4 storage (resumable); 130 Ctrl-C and 143 SIGTERM (both resumable).
+or finished with failed problems, or (`check`) another verdict than expected; 2 usage, bad input, or a run folder that
+does not allow it; 3 no policy (resumable); 4 storage (resumable); 130 Ctrl-C and 143 SIGTERM (both resumable).
 """
 
 

@@ -48,6 +48,26 @@ def test_run_ends_with_lines_that_load_the_shards(treeforge, problem_file, tmp_p
     assert len(space["frame"]) == len(space["dataset"]) == len(space["table"]) > 100
 
 
+def test_unreadable_golds_are_reported_with_their_line(treeforge, tmp_path, caplog):
+    file = tmp_path / "odd.jsonl"
+    file.write_text(
+        '{"id": "a", "question": "?", "answer": "1"}\n\n{"id": "b", "question": "?", "answer": "\\\\frac{1}{"}\n'
+    )
+    assert treeforge("run", file, "--out", tmp_path / "run", *FAST)[0] == 0
+    assert "odd.jsonl:3, problem b: gold answer" in caplog.text
+    assert treeforge("run", problems_of(file, 1), "--out", tmp_path / "more", *FAST)[0] == 0
+    caplog.clear()
+    assert treeforge("extend", tmp_path / "more", "--problems", file, "--quiet")[0] == 0
+    assert "odd.jsonl:3, problem b: gold answer" in caplog.text
+
+
+def problems_of(file, count):
+    """The first lines of a file as another one."""
+    part = file.with_name("part.jsonl")
+    part.write_text("\n".join(file.read_text().splitlines()[:count]) + "\n")
+    return part
+
+
 def test_stages_one_by_one_make_the_same_bytes_as_run(treeforge, problem_file, tmp_path):
     treeforge("run", problem_file, "--out", tmp_path / "run", *FAST)
     whole = table_bytes(tmp_path / "run")

@@ -1,6 +1,7 @@
 """The library's surface: stages as functions, sync and async, with a policy and a judge of one's own."""
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -8,6 +9,7 @@ from support.runs import EqualStringJudge, problems, scripted_config, table_byte
 
 import treeforge as tf
 from treeforge.errors import ConfigError, PolicyUnavailableError, RunLockedError
+from treeforge.label import AnswerChecker
 from treeforge.store.run import RunFolder
 from treeforge.store.views import view_lock
 
@@ -63,6 +65,35 @@ def test_unreadable_golds_are_reported_before_any_call(tmp_path, caplog):
         tf.run(odd, tmp_path / "run", scripted_config())
     assert "1 of 3 gold answers cannot be read" in caplog.text
     assert "odd" in caplog.text
+
+
+def test_unreadable_golds_are_reported_with_file_and_line(tmp_path, caplog):
+    odd = tf.make_problem("What?", "\\frac{1}{", problem_id="odd\x1b", source="odd.jsonl")
+    tf.run(problems(1), tmp_path / "run", scripted_config())
+    with caplog.at_level(logging.WARNING, logger="treeforge"):
+        tf.extend(tmp_path / "run", problems=[odd], lines={"odd\x1b": 7})
+    assert "odd.jsonl:7, problem odd␛: gold answer" in caplog.text
+
+
+def test_the_sittings_say_what_the_checker_did_in_each(tmp_path):
+    judge = AnswerChecker()
+    for count in (3, 5):
+        path = tmp_path / "run"
+        if path.exists():
+            tf.extend(path, problems=problems(count), judge=judge)
+        else:
+            tf.run(problems(count), path, scripted_config(), judge=judge)
+    tf.run(problems(5), tmp_path / "other", scripted_config(), judge=EqualStringJudge())
+    notes = [json.loads(line) for line in (tmp_path / "run" / "logs" / "run.jsonl").read_text().splitlines()]
+    checks = [note["checker"] for note in notes]
+    assert len(checks) == 2
+    assert all(note["checks"] > 0 for note in checks)
+    assert sum(note["checks"] for note in checks) == judge.statistics.checks
+    assert sum(note["routes"].get("string", 0) for note in checks) == judge.statistics.routes["string"]
+    assert "checker" not in (tmp_path / "other" / "logs" / "run.jsonl").read_text()
+    run, other = (table_bytes(tmp_path / name) for name in ("run", "other"))
+    del run["dataset/README.md"], other["dataset/README.md"]
+    assert run == other
 
 
 def test_no_problems_is_an_error(tmp_path):
@@ -158,7 +189,7 @@ def test_a_policy_that_returns_something_else_is_an_error_that_says_so(tmp_path)
         async def sample(self, request):
             return ["text"] * request.n
 
-    with pytest.raises(tf.TreeforgeError, match="tuple of Sample"):
+    with pytest.raises(tf.TreeforgeError, match="where a Sample is due"):
         tf.run(problems(1), tmp_path / "run", scripted_config(), policy=Texts())
 
 
@@ -212,3 +243,14 @@ def test_what_can_be_refused_before_the_search_is(tmp_path, override):
     with pytest.raises(ConfigError):
         tf.run(problems(1), tmp_path / "run", tf.load_config(overrides=[override], backend="scripted"))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_symbolic_worker_that_cannot_start_stops_a_run_that_may_need_it(tmp_path, monkeypatch):
+    def broken(self):
+        raise tf.TreeforgeError("the symbolic worker did not start")
+
+    monkeypatch.setattr("treeforge.label.workers.SymbolicWorker.start", broken)
+    numbers = [tf.make_problem("What is 1 + 1?", "2"), tf.make_problem("And 1,000.5?", " -1,000.5")]
+    assert tf.run(numbers, tmp_path / "numbers", scripted_config()).statuses == {"done": 2}
+    with pytest.raises(tf.TreeforgeError, match="did not start"):
+        tf.run([*numbers, tf.make_problem("Half of x?", "\\frac{x}{2}")], tmp_path / "letters", scripted_config())

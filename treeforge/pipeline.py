@@ -3,17 +3,20 @@
     problems ─> search ─> trees ─> label ─> compress ─> export
 
 `run` does all of it; `resume` goes on after any stop; `extend` adds problems or budget. Each has an async twin
-(`run_async` …) for callers that have an event loop. `label`, `compress` and `export` are views: they need no model.
+(`run_async` …) for callers that have an event loop. `label`, `recheck`, `compress` and `export` make views, for which
+no model is needed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +25,7 @@ import msgspec
 from treeforge.config import BudgetConfig, Machine, Recipe, RunConfig, convert, differences, to_dict
 from treeforge.errors import ConfigError, RunError
 from treeforge.export import choose_formats
+from treeforge.label import AnswerChecker, CheckStatistics, gold_problem
 from treeforge.manifest import check_identity, check_recipe, never_started, new_manifest
 from treeforge.policy import Policy, open_policy
 from treeforge.printable import one_line
@@ -29,7 +33,19 @@ from treeforge.problem import Problem
 from treeforge.search.scheduler import Forest, Progress
 from treeforge.store.run import RunFolder, distinct
 from treeforge.verdict import Judge
-from treeforge.views import ExportSummary, all_views, compress, compress_async, export, export_async, label, label_async
+from treeforge.views import (
+    ExportSummary,
+    all_views,
+    compress,
+    compress_async,
+    export,
+    export_async,
+    label,
+    label_async,
+    own_verdicts,
+    recheck,
+    recheck_async,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -44,6 +60,9 @@ __all__ = [
     "extend_async",
     "label",
     "label_async",
+    "own_verdicts",
+    "recheck",
+    "recheck_async",
     "resume",
     "resume_async",
     "run",
@@ -79,6 +98,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     """A policy of your own counts in resume by its `identity`."""
     judge: Judge | None = None
+    lines: Mapping[str, int] = {}
+    """Where each problem stands in its file (1-based), by its id; for messages."""
     on_progress: OnProgress | None = None
     """Called several times a second with the counters."""
 
@@ -173,7 +194,7 @@ def _prepare_run(
             folder.write_manifest()
     else:
         if parts.judge is None:
-            _report_golds(problems)
+            _report_golds(problems, parts.lines)
         folder = RunFolder.create(path, new_manifest(config, source), problems, replace=there is not None)
     return folder, given
 
@@ -205,7 +226,7 @@ def _prepare_extend(
                     f"budget.{key}: a run's budget can only grow; it is {before or 'unlimited'}, not {after}"
                 )
         if parts.judge is None:
-            _report_golds(problems)
+            _report_golds(problems, parts.lines)
         added = folder.add_problems(problems)
         if not added and new == old:
             raise ConfigError(
@@ -249,19 +270,27 @@ async def _search(folder: RunFolder, parts: Parts) -> Progress:
             run_nodes=folder.journal.nodes(),
         )
         if unfinished:
-            with _sitting(folder, progress):
-                await _grow(folder, recipe, machine, parts, progress, unfinished)
+            judge = parts.judge or open_judge(recipe)
+            with _sitting(folder, progress, judge):
+                await _grow(folder, recipe, machine, parts, judge, progress, unfinished)
         folder.write_problems()
         folder.tidy()
     return progress
 
 
 async def _grow(
-    folder: RunFolder, recipe: Recipe, machine: Machine, parts: Parts, progress: Progress, numbers: Sequence[int]
+    folder: RunFolder,
+    recipe: Recipe,
+    machine: Machine,
+    parts: Parts,
+    judge: Judge,
+    progress: Progress,
+    numbers: Sequence[int],
 ) -> None:
     assert folder.journal is not None
+    if isinstance(judge, AnswerChecker):
+        await asyncio.to_thread(judge.start, [folder.problems[number].gold_answer for number in numbers])
     async with _started(parts.policy or open_policy(recipe, machine)) as model:
-        judge = parts.judge or open_judge(recipe)
         check_identity(folder, model.identity, judge)
         # An `extend` that was killed between its two files left more problems than the manifest counts.
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
@@ -283,23 +312,19 @@ async def _grow(
 
 def open_judge(recipe: Recipe) -> Judge:
     """The answer checker that `recipe.judge` names."""
-    from treeforge.label import AnswerChecker
-
     return AnswerChecker(policy=recipe.judge.policy, markers=recipe.steps.answer_markers)
 
 
-def _report_golds(problems: Sequence[Problem]) -> None:
+def _report_golds(problems: Sequence[Problem], lines: Mapping[str, int]) -> None:
     """Say before any model call which gold answers the checker cannot read, and which questions have several."""
-    from treeforge.label import gold_problem
-
     golds: dict[str, set[str]] = {}
     for problem in problems:
         golds.setdefault(problem.question, set()).add(problem.gold_answer)
     if several := [question for question, answers in golds.items() if len(answers) > 1]:
         _log.warning("%d questions have several gold answers, as: %s", len(several), one_line(several[0], 80))
-    unread = [(p.problem_id, why) for p in problems if (why := gold_problem(p.gold_answer))]
+    unread = [(p, why) for p in problems if (why := gold_problem(p.gold_answer))]
     if unread:
-        named = "; ".join(f"{problem_id}: {why}" for problem_id, why in unread[:5])
+        named = "; ".join(f"{_where(p, lines)}: {one_line(why)}" for p, why in unread[:5])
         _log.warning(
             "%d of %d gold answers cannot be read, so that an answer is right where it is the same text and undecided "
             "otherwise: %s%s",
@@ -308,6 +333,14 @@ def _report_golds(problems: Sequence[Problem]) -> None:
             named,
             " …" if len(unread) > 5 else "",
         )
+
+
+def _where(problem: Problem, lines: Mapping[str, int]) -> str:
+    name = f"problem {one_line(problem.problem_id)}"
+    if not problem.source:
+        return name
+    line = lines.get(problem.problem_id)
+    return f"{one_line(problem.source)}{'' if line is None else f':{line}'}, {name}"
 
 
 @asynccontextmanager
@@ -320,19 +353,24 @@ async def _started(policy: Policy) -> AsyncIterator[Policy]:
 
 
 @contextmanager
-def _sitting(folder: RunFolder, progress: Progress) -> Iterator[None]:
-    """Log to `logs/run.log` and note the sitting in `logs/run.jsonl`: times go to logs, never into tables."""
+def _sitting(folder: RunFolder, progress: Progress, judge: Judge) -> Iterator[None]:
+    """Log to `logs/run.log` and note the sitting in `logs/run.jsonl`: times go to logs, never into tables.
+
+    The note has the answer checker's statistics, where the judge keeps such.
+    """
     handler = logging.FileHandler(folder.path / "logs" / "run.log", encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("treeforge")
     logger.addHandler(handler)
     started = time.monotonic()
+    checked = deepcopy(_statistics(judge))
     try:
         yield
     finally:
         logger.removeHandler(handler)
         handler.close()
-        note = {
+        statistics = _statistics(judge)
+        note: dict[str, Any] = {
             "event": "sitting",
             "seconds": round(time.monotonic() - started, 3),
             "requests": progress.requests,
@@ -340,8 +378,16 @@ def _sitting(folder: RunFolder, progress: Progress) -> Iterator[None]:
             "tokens": progress.tokens,
             "trees": progress.finished,
         }
+        if statistics is not None and checked is not None:
+            note["checker"] = msgspec.to_builtins(statistics.since(checked))
         with suppress(OSError), (folder.path / "logs" / "run.jsonl").open("ab") as stream:
-            stream.write(msgspec.json.encode(note) + b"\n")
+            # Not msgspec: a judge of one's own may let lone surrogates into answers, which only escapes can carry.
+            stream.write(json.dumps(note).encode() + b"\n")
+
+
+def _statistics(judge: Judge) -> CheckStatistics | None:
+    found = getattr(judge, "statistics", None)
+    return found if isinstance(found, CheckStatistics) else None
 
 
 @asynccontextmanager

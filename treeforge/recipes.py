@@ -9,10 +9,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from treeforge.config import RunConfig, load, to_dict
+from treeforge.config import RunConfig, convert, load, parse_overrides, to_dict
 from treeforge.errors import ConfigError
+
+if TYPE_CHECKING:
+    from treeforge.label import CheckPolicy
 
 _HRM_SEARCH = {"strategy": "exhaustive", "children": 5, "levels": 5, "merge_duplicates": False}
 _SCRIPTED = "scripted"
@@ -51,6 +54,20 @@ def load_config(
     if preset == "custom":
         return load(path, overrides)
     return load(path, overrides, base={"recipe": _preset_recipe(preset)})
+
+
+def named_check_policy(preset: str | None = None, overrides: Iterable[str] = ()) -> CheckPolicy:
+    """A check policy: a preset (`default` if not given), with `KEY=VALUE` overrides; `ConfigError` names the choices.
+
+    With overrides its name is `custom`.
+    """
+    from treeforge.label import CheckPolicy
+    from treeforge.label.check_policy import check_policy
+
+    policy = check_policy(preset or "default")
+    if changes := parse_overrides(overrides):
+        policy = convert({**to_dict(policy), "name": "custom", **changes}, CheckPolicy)
+    return policy
 
 
 def _named(path: Path | None, overrides: list[str]) -> dict[str, str]:

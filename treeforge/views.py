@@ -18,7 +18,10 @@ from treeforge.config import CompressConfig, Config, ExportConfig, LabelConfig, 
 from treeforge.errors import RunError
 from treeforge.export import CardInfo, ExportTree, LabelledTree, loading_lines
 from treeforge.export import export as export_trees
+from treeforge.label import PRESETS, CheckPolicy
 from treeforge.label.steps import label_nodes
+from treeforge.recheck import Verdicts, end_recheck, start_recheck, verdicts_of
+from treeforge.recheck_report import DifferenceCounter
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import (
     COMPRESSED,
@@ -57,6 +60,28 @@ def label(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]
         return _label(run, _settled(run, "label", config, LabelConfig))
 
 
+def recheck(path: Path | str, policy: CheckPolicy | None = None, config: LabelConfig | None = None) -> dict[str, Any]:
+    """Judge all answers of the trees that have ended with another check policy, and label by the new verdicts.
+
+    They count from then on, also for trees that end later, until another `recheck` or `own_verdicts`. The trees stay as
+    they are. Without `policy`, the run's own one. The report of `label`, with a `treeforge.recheck_report.Difference`
+    from the run's own verdicts as `recheck`; without that where the run's own policy changes nothing.
+    """
+    run = RunFolder.open(Path(path))
+    with view_lock(run):
+        _some_tree(run)
+        config = _settled(run, "label", config, LabelConfig)
+        return _label(run, config, start_recheck(run, policy))
+
+
+def own_verdicts(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]:
+    """Label by the run's own verdicts again, as if there had been no recheck."""
+    run = RunFolder.open(Path(path))
+    with view_lock(run):
+        end_recheck(run)
+        return _label(run, _settled(run, "label", config, LabelConfig))
+
+
 def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str, Any]:
     """HNC of all trees that have ended, into `compressed/`; returns the report. Labels are brought up to date first."""
     run = RunFolder.open(Path(path))
@@ -88,6 +113,13 @@ async def label_async(path: Path | str, config: LabelConfig | None = None) -> di
     return await asyncio.to_thread(label, path, config)
 
 
+async def recheck_async(
+    path: Path | str, policy: CheckPolicy | None = None, config: LabelConfig | None = None
+) -> dict[str, Any]:
+    """`recheck` in a thread, for callers with an event loop."""
+    return await asyncio.to_thread(recheck, path, policy, config)
+
+
 async def compress_async(path: Path | str, config: CompressConfig | None = None) -> dict[str, Any]:
     """`compress` in a thread, for callers with an event loop."""
     return await asyncio.to_thread(compress, path, config)
@@ -110,14 +142,22 @@ def _settled(run: RunFolder, section: str, config: C | None, kind: type[C]) -> C
     return config
 
 
-def _label(run: RunFolder, config: LabelConfig) -> dict[str, Any]:
+def _label(run: RunFolder, config: LabelConfig, verdicts: Verdicts | None = None) -> dict[str, Any]:
+    verdicts = verdicts or verdicts_of(run)
+    difference = DifferenceCounter()
     counts = dict.fromkeys(("trees", "nodes", "positive", "negative", "unlabelled"), 0)
     truncated = outcomes = 0
 
     def make(number: int, record: TreeRecord) -> Any:
         nonlocal truncated, outcomes
+        grown, changes = record, verdicts.changes(number)
+        record = verdicts.apply(number, grown)
         values = _values(record.tree, config)
         labels = label_nodes(record.tree, values, config)
+        if changes:
+            before = _values(grown.tree, config)
+            difference.add_verdicts(run.problems[number], grown, changes)
+            difference.add_labels(before, values, label_nodes(grown.tree, before, config).hard, labels.hard)
         counts["trees"] += 1
         counts["nodes"] += record.tree.size - 1
         for name, mark in (("positive", 1), ("negative", 0), ("unlabelled", -1)):
@@ -128,9 +168,12 @@ def _label(run: RunFolder, config: LabelConfig) -> dict[str, Any]:
         return values_table(number, values, labels.hard, labels.soft)
 
     def report() -> dict[str, Any]:
-        return counts | {"truncated_share": truncated / outcomes if outcomes else 0.0}
+        found: dict[str, Any] = counts | {"truncated_share": truncated / outcomes if outcomes else 0.0}
+        if verdicts.about is not None:
+            found["recheck"] = msgspec.to_builtins(difference.result(verdicts.about))
+        return found
 
-    write_view(run, "labels", "values", VALUES, {"label": to_dict(config)}, make, report)
+    write_view(run, "labels", "values", VALUES, {"label": to_dict(config)} | verdicts.config, make, report)
     result = report()
     if result["truncated_share"] > 0.05:
         _log.warning(
@@ -142,11 +185,12 @@ def _label(run: RunFolder, config: LabelConfig) -> dict[str, Any]:
 
 
 def _compress(run: RunFolder, config: CompressConfig) -> dict[str, Any]:
-    labels = _fresh_labels(run)
+    labels, verdicts = _fresh_labels(run)
     reports = CompressReport()
 
     def make(number: int, record: TreeRecord) -> Any:
         nonlocal reports
+        record = verdicts.apply(number, record)
         compressed = compress_tree(
             record.tree,
             config,
@@ -162,25 +206,29 @@ def _compress(run: RunFolder, config: CompressConfig) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.to_builtins(reports)
         return found | {"mean_shift": reports.mean_shift, "noise": reports.noise}
 
-    write_view(
-        run, "compressed", "nodes", COMPRESSED, {"compress": to_dict(config), "label": to_dict(labels)}, make, report
-    )
+    made_with = {"compress": to_dict(config), "label": to_dict(labels)} | verdicts.config
+    write_view(run, "compressed", "nodes", COMPRESSED, made_with, make, report)
     return report()
 
 
 def _export(run: RunFolder, config: ExportConfig, out: Path) -> ExportSummary:
-    labels = _fresh_labels(run)
+    labels, verdicts = _fresh_labels(run)
     state = view_state(run, "compressed")
-    if state is not None and (state["stale"] or state["config"]["label"] != to_dict(labels)):
-        _compress(run, convert(state["config"]["compress"], CompressConfig))
-        state = view_state(run, "compressed")
-    report = export_trees(_export_trees(run, labels, state is not None), out, config, _card(run, labels, state))
+    if state is not None:
+        made_with = {"compress": state["config"]["compress"], "label": to_dict(labels)} | verdicts.config
+        if state["stale"] or state["config"] != made_with:
+            _compress(run, convert(state["config"]["compress"], CompressConfig))
+            state = view_state(run, "compressed")
+    trees = _export_trees(run, labels, verdicts, state is not None)
+    report = export_trees(trees, out, config, _card(run, labels, verdicts, state))
     rows = {f.name: {str(split): part.rows for split, part in f.splits.items()} for f in report.formats}
     filled = next((name for name, splits in rows.items() if splits), None)
     return ExportSummary(out, rows, loading_lines(out, filled) if filled else ())
 
 
-def _export_trees(run: RunFolder, labels: LabelConfig, with_compressed: bool) -> Iterator[ExportTree]:
+def _export_trees(
+    run: RunFolder, labels: LabelConfig, verdicts: Verdicts, with_compressed: bool
+) -> Iterator[ExportTree]:
     for block in run.blocks:
         table = read_view(run, "labels", "values", VALUES, block)
         values = {n: (value, hard, soft) for n, value, hard, soft in values_from_table(table)}
@@ -190,7 +238,8 @@ def _export_trees(run: RunFolder, labels: LabelConfig, with_compressed: bool) ->
                 n: tree
                 for n, tree, _ in compressed_from_table(read_view(run, "compressed", "nodes", COMPRESSED, block))
             }
-        for number, record in run.records(sorted(values)):
+        for number, grown in run.records(sorted(values)):
+            record = verdicts.apply(number, grown)
             value, hard, soft = values[number]
             passes = (_labelled(record.tree, value, compressed[number], labels),) if number in compressed else ()
             yield ExportTree(
@@ -223,15 +272,21 @@ def _values(tree: Tree, config: LabelConfig) -> Values:
     return estimate(tree, config.estimator, truncated=config.truncated, confidence=config.confidence)
 
 
-def _fresh_labels(run: RunFolder) -> LabelConfig:
-    """The config of the run's labels, which are made or made again where trees have ended since."""
+def _fresh_labels(run: RunFolder) -> tuple[LabelConfig, Verdicts]:
+    """The config and verdicts of the run's labels, which are made or made again where trees have ended since."""
     state = view_state(run, "labels")
     config = convert(state["config"]["label"] if state else run.manifest["label"], LabelConfig)
     if state is None or state["stale"]:
-        if all(status == "open" for status, _ in run.statuses().values()):
-            raise RunError(f"{run.path} has no finished tree yet; grow some with `treeforge resume {run.path}`")
-        _label(run, config)
-    return config
+        _some_tree(run)
+    verdicts = verdicts_of(run)
+    if state is None or state["stale"] or state["config"] != {"label": to_dict(config)} | verdicts.config:
+        _label(run, config, verdicts)
+    return config, verdicts
+
+
+def _some_tree(run: RunFolder) -> None:
+    if all(status == "open" for status, _ in run.statuses().values()):
+        raise RunError(f"{run.path} has no finished tree yet; grow some with `treeforge resume {run.path}`")
 
 
 def _truncation(record: TreeRecord) -> tuple[int, int]:
@@ -242,7 +297,7 @@ def _truncation(record: TreeRecord) -> tuple[int, int]:
     return cut, ended
 
 
-def _card(run: RunFolder, labels: LabelConfig, compressed: dict[str, Any] | None) -> CardInfo:
+def _card(run: RunFolder, labels: LabelConfig, verdicts: Verdicts, compressed: dict[str, Any] | None) -> CardInfo:
     """What the dataset card says of this run, from its manifest and views."""
     manifest = run.manifest
     recipe = manifest["recipe"]
@@ -257,6 +312,7 @@ def _card(run: RunFolder, labels: LabelConfig, compressed: dict[str, Any] | None
                 "policy": recipe["judge"]["policy"],
                 "treeforge": manifest["versions"]["treeforge"],
             }
+            | _recheck_settings(verdicts)
         ),
         labels=_plain(to_dict(labels)),
         compression={} if compressed is None else _plain(compressed["config"]["compress"] | compressed["report"]),
@@ -264,7 +320,7 @@ def _card(run: RunFolder, labels: LabelConfig, compressed: dict[str, Any] | None
             {"source": manifest["problems"]["source"], "digest": manifest["problems"].get("digest", "")} | statuses
         ),
         commands=(
-            _command("label", to_dict(labels), to_dict(LabelConfig())),
+            _command("label", to_dict(labels), to_dict(LabelConfig())) + _recheck_options(verdicts),
             *(
                 ()
                 if compressed is None
@@ -273,6 +329,31 @@ def _card(run: RunFolder, labels: LabelConfig, compressed: dict[str, Any] | None
             "treeforge export RUN",
         ),
     )
+
+
+def _recheck_settings(verdicts: Verdicts) -> dict[str, Any]:
+    """What the card says of a recheck: by which policy the labels were made, and how much it changed."""
+    about = verdicts.about
+    if about is None:
+        return {}
+    return {
+        "rechecked by policy": f"{about['policy']['name']} (digest {about['digest']})",
+        "answers rechecked": about["judged"],
+        "of these changed": about["changed"],
+    }
+
+
+def _recheck_options(verdicts: Verdicts) -> str:
+    """The options of `treeforge label` that make the recheck again."""
+    if verdicts.about is None:
+        return ""
+    policy = verdicts.about["policy"]
+    preset = policy["name"] if policy["name"] in PRESETS else "default"
+    changed = _changed(
+        {f"check.{key}": value for key, value in policy.items() if key != "name"},
+        {f"check.{key}": value for key, value in to_dict(PRESETS[preset]).items()},
+    )
+    return f" --recheck --preset {preset}{changed}"
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, str]:
@@ -287,7 +368,10 @@ def _plain(settings: dict[str, Any]) -> dict[str, str]:
 
 def _command(stage: str, config: dict[str, Any], default: dict[str, Any]) -> str:
     """The command that makes a view again, with what differs from the defaults."""
-    changed = (
+    return f"treeforge {stage} RUN{_changed(config, default)}"
+
+
+def _changed(config: dict[str, Any], default: dict[str, Any]) -> str:
+    return "".join(
         f" --set {key}={msgspec.json.encode(value).decode()}" for key, value in config.items() if value != default[key]
     )
-    return f"treeforge {stage} RUN{''.join(changed)}"

@@ -46,3 +46,15 @@ def test_warnings_go_to_stderr(tmp_path, capsys):
     assert "warning: 1 of 2 problems failed" in captured.err
     assert "no␛ model" in captured.out
     assert "none yet: treeforge label" in captured.out
+
+
+def test_what_the_checker_did_is_shown(tmp_path, capsys):
+    run_pipeline(problems(4), tmp_path / "run", scripted_config())
+    assert invoke(["stats", str(tmp_path / "run"), "--json"]) == 0
+    checker = json.loads(capsys.readouterr().out)["checker"]
+    assert checker["checks"] == sum(checker["routes"].values()) == sum(checker["verdicts"].values()) > 0
+    assert len(checker["slowest"]) > 0
+    assert invoke(["stats", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert "Answer checks" in out
+    assert "slowest" in out

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from treeforge.stats.sittings import read_sittings
@@ -18,3 +20,37 @@ def test_nothing_to_read_is_none(tmp_path, content):
     if content is not None:
         file.write_text(content)
     assert read_sittings(file) is None
+
+
+def noted(**checker):
+    return json.dumps({"event": "sitting", "seconds": 1.0, "tokens": 1, "checker": checker}) + "\n"
+
+
+def test_checks_add_up_and_the_slowest_stay(tmp_path):
+    file = tmp_path / "run.jsonl"
+    first = noted(
+        hits=1,
+        checks=3,
+        routes={"exact": 3},
+        verdicts={"correct": 2, "undecided": 1},
+        seconds=0.5,
+        slowest=[[0.3, "a", "b"]],
+    )
+    second = noted(
+        hits=0, checks=1, routes={"string": 1}, verdicts={"correct": 1}, seconds=0.4, slowest=[[0.4, "c", "d"]]
+    )
+    file.write_text(first + LINE + second)
+    found = read_sittings(file).checker
+    assert (found.checks, found.hits, found.hit_share, found.undecided_share) == (4, 1, 0.2, 0.25)
+    assert found.seconds == pytest.approx(0.9)
+    assert (found.routes, found.verdicts) == ({"exact": 3, "string": 1}, {"correct": 3, "undecided": 1})
+    assert [(slow.seconds, slow.answer, slow.gold_answer) for slow in found.slowest] == [
+        (0.4, "c", "d"),
+        (0.3, "a", "b"),
+    ]
+
+
+def test_a_run_by_another_judge_has_no_checks(tmp_path):
+    file = tmp_path / "run.jsonl"
+    file.write_text(LINE + noted(hits=0, checks=0))
+    assert read_sittings(file).checker is None

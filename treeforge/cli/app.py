@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import extend, models, resume, run, show, stages, stats
+from treeforge.cli import check, extend, label, models, resume, run, show, stages, stats
 
 app = typer.Typer(
     name="treeforge",
@@ -20,11 +20,12 @@ app.command(name="run")(run.run)
 app.command(name="resume")(resume.resume)
 app.command(name="extend")(extend.extend)
 app.command(name="search")(stages.search)
-app.command(name="label")(stages.label)
+app.command(name="label")(label.label)
 app.command(name="compress")(stages.compress)
 app.command(name="export")(stages.export)
 app.command(name="stats")(stats.stats)
 app.command(name="show")(show.show)
+app.command(name="check", context_settings={"ignore_unknown_options": True})(check.check)
 app.add_typer(models.app, name="models")
 
 

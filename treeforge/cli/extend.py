@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,12 +32,11 @@ def extend(
     from treeforge.store.problems import read_problems
 
     machine = options.machine_for(run, None, options.machine_overrides(concurrency, server))
-    more = (
-        read_problems(Path(problems) if "://" not in problems else problems, limit=limit).problems if problems else ()
-    )
+    file = read_problems(problems, limit=limit) if problems else None
+    more, lines = (file.problems, file.lines) if file else ((), {})
     with options.progress_line(quiet) as show:
         result = pipeline.extend(
-            run, problems=more, budget=parse_overrides(budget or []), machine=machine, on_progress=show
+            run, problems=more, budget=parse_overrides(budget or []), machine=machine, on_progress=show, lines=lines
         )
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

@@ -30,7 +30,7 @@ def list_(json: options.Json = False) -> None:
         import msgspec
 
         rows = [msgspec.to_builtins(model) | {"path": str(path) if path else None} for model, path in found]
-        typer.echo(msgspec.json.encode(rows))
+        options.print_json(rows)
         return
     from rich.table import Table
 

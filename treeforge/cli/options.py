@@ -30,6 +30,10 @@ Servers = Annotated[
     list[str] | None,
     typer.Option("--server", metavar="URL", help="Base URL of an OpenAI-compatible server. May be repeated."),
 ]
+Preset = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="Check policy: default, strict, math-verify-like or prm800k."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
@@ -127,13 +131,26 @@ def print_result(result: RunResult, as_json: bool) -> None:
             "progress": msgspec.to_builtins(result.progress),
             "dataset": None if dataset is None else {"path": str(dataset.path), "rows": dataset.rows},
         }
-        typer.echo(msgspec.json.encode(data).decode())
+        print_json(data)
         return
     typer.echo(f"{result.path}: " + ", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
     if dataset is None:
         typer.echo("No tree could be labelled, so there is nothing to export. `treeforge stats` says why.")
         return
     print_dataset(dataset)
+
+
+def print_json(data: object) -> None:
+    """Print structs and plain data as JSON for a script.
+
+    In ASCII: what a model wrote may hold control and bidi characters, which no terminal should see, and an argument
+    that is no UTF-8 holds lone surrogates, which only escapes can carry.
+    """
+    import json
+
+    import msgspec
+
+    typer.echo(json.dumps(msgspec.to_builtins(data)))
 
 
 def print_dataset(dataset: ExportSummary) -> None:

@@ -70,6 +70,6 @@ def run(
     # The card is published: it names the file, not where it lay.
     source = problems if "://" in problems else Path(problems).name
     with options.progress_line(quiet) as show:
-        result = pipeline.run(file.problems, out, settings, on_progress=show, source=source)
+        result = pipeline.run(file.problems, out, settings, on_progress=show, source=source, lines=file.lines)
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

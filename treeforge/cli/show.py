@@ -42,7 +42,6 @@ def show(
 
 
 def _list_problems(folder: RunFolder, most: int, json: bool) -> None:
-    import msgspec
 
     from treeforge.printable import print_lines, stdout_console
     from treeforge.stats import problem_rows
@@ -50,7 +49,7 @@ def _list_problems(folder: RunFolder, most: int, json: bool) -> None:
 
     rows = problem_rows(folder)
     if json:
-        typer.echo(msgspec.json.encode(rows))
+        options.print_json(rows)
         return
     console = stdout_console()
     print_lines(console, problem_lines(rows[:most], console))
@@ -61,7 +60,6 @@ def _list_problems(folder: RunFolder, most: int, json: bool) -> None:
 def _show_tree(
     folder: RunFolder, number: int, depth: int | None, node: int | None, full: bool, most: int, json: bool
 ) -> None:
-    import msgspec
 
     from treeforge.errors import ConfigError
     from treeforge.printable import print_lines, stdout_console
@@ -77,9 +75,9 @@ def _show_tree(
     best = best_path(shown.record.tree, shown.values, shown.record.rollouts) if shown else None
     if json:
         if shown is None:
-            typer.echo(msgspec.json.encode({"number": number, "problem": folder.problems[number], "status": "open"}))
+            options.print_json({"number": number, "problem": folder.problems[number], "status": "open"})
         else:
-            typer.echo(msgspec.json.encode(tree_data(shown, best) if node is None else node_data(shown, node)))
+            options.print_json(tree_data(shown, best) if node is None else node_data(shown, node))
         return
     console = stdout_console()
     outcome = (shown.record.status, shown.record.reason) if shown else ("open", "")

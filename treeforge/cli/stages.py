@@ -1,4 +1,4 @@
-"""`treeforge search | label | compress | export`: the stages of `run`, one by one, on the same run folder."""
+"""`treeforge search | compress | export`: the stages of `run`, one by one, on the same run folder, but for `label`."""
 
 from __future__ import annotations
 
@@ -33,22 +33,13 @@ def search(
     typer.echo(f"{run}: {progress.finished} of {progress.trees} trees; next: treeforge label {run}")
 
 
-def label(run: options.Run, set_: Overrides = None, json: options.Json = False) -> None:
-    """Values of all steps from the trees, and hard and soft labels (keys: estimator, threshold, confidence …)."""
-    from treeforge import pipeline
-    from treeforge.config import LabelConfig
-
-    report = pipeline.label(run, _stage_config(run, "label", LabelConfig, set_))
-    _print_report(report, json)
-
-
 def compress(run: options.Run, set_: Overrides = None, json: options.Json = False) -> None:
     """Hierarchical Node Compression of the labelled trees (keys: probability, min_children, rule, seed …)."""
     from treeforge import pipeline
     from treeforge.config import CompressConfig
 
-    report = pipeline.compress(run, _stage_config(run, "compress", CompressConfig, set_))
-    _print_report(report, json)
+    report = pipeline.compress(run, stage_config(run, "compress", CompressConfig, set_))
+    print_report(report, json)
 
 
 def export(
@@ -61,7 +52,6 @@ def export(
     json: options.Json = False,
 ) -> None:
     """Training shards of the trees that have ended, also while the run goes on (keys: rows_per_shard, test_share …)."""
-    import msgspec
 
     from treeforge import pipeline
     from treeforge.config import ExportConfig
@@ -69,25 +59,26 @@ def export(
     overrides = list(set_ or [])
     if formats:
         overrides.append("formats=[" + ", ".join(f"'{name}'" for name in formats) + "]")
-    summary = pipeline.export(run, _stage_config(run, "export", ExportConfig, overrides), out=out)
+    summary = pipeline.export(run, stage_config(run, "export", ExportConfig, overrides), out=out)
     if json:
-        typer.echo(msgspec.json.encode({"path": str(summary.path), "rows": summary.rows}).decode())
+        options.print_json({"path": str(summary.path), "rows": summary.rows})
         return
     options.print_dataset(summary)
 
 
-def _stage_config(run: Path, section: str, kind: type[AnyConfig], overrides: list[str] | None) -> Any:
+def stage_config(run: Path, section: str, kind: type[AnyConfig], overrides: list[str] | None) -> Any:
+    """The manifest's settings of a view, with overrides."""
     from treeforge.config import convert, parse_overrides
     from treeforge.store.run import RunFolder
 
     return convert({**RunFolder.open(run).manifest[section], **parse_overrides(overrides or [])}, kind)
 
 
-def _print_report(report: dict[str, Any], as_json: bool) -> None:
-    import msgspec
+def print_report(report: dict[str, Any], as_json: bool) -> None:
+    """A view's counts, one a line."""
 
     if as_json:
-        typer.echo(msgspec.json.encode(report).decode())
+        options.print_json(report)
         return
     width = max(len(name) for name in report)
     for name, value in report.items():

@@ -12,14 +12,13 @@ def stats(run: options.Run, json: options.Json = False) -> None:
 
     Figures are of the trees that have ended. Warnings go to stderr; `--json` has them under `warnings`.
     """
-    import msgspec
 
     from treeforge.stats import summarise
     from treeforge.store.run import RunFolder
 
     summary = summarise(RunFolder.open(run))
     if json:
-        typer.echo(msgspec.json.encode(summary))
+        options.print_json(summary)
         return
     from treeforge.printable import stdout_console
     from treeforge.stats.report import report

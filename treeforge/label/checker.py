@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -15,10 +17,10 @@ from treeforge.label.extract import extract
 from treeforge.label.names import EQUALITIES, last_exact
 from treeforge.label.notation import notation
 from treeforge.label.numeric import Answer
-from treeforge.label.options import judge_option
+from treeforge.label.options import judge_option, option_text
 from treeforge.label.read import Reading, read
 from treeforge.label.rules import Rules
-from treeforge.label.syntax import Node, Relation, Seq
+from treeforge.label.syntax import Node, Num, Quantity, Relation, Seq
 from treeforge.label.tokens import LimitError
 from treeforge.label.workers import SymbolicWorker
 from treeforge.problem import Problem
@@ -29,7 +31,10 @@ _log = logging.getLogger("treeforge.label")
 DEFAULT_MARKERS = ("The answer is", "\\boxed{")
 
 
+_PLAIN_NUMBER = re.compile(r"\s*[-+]?[\d,]+(?:\.\d+)?\s*")
 _SLOWEST = 5
+_SHOWN = 200
+"""Characters kept of a slow answer."""
 _LONGEST_REMEMBERED = 1_000
 """Longer endings are judged anew, so that what is remembered stays small."""
 _WORKER = SymbolicWorker()
@@ -97,12 +102,14 @@ def _read_gold(gold: str) -> Reading:
 
 def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbolic: bool) -> Judgement:
     """Judge an extracted answer."""
+    if prediction.strip() == gold.strip():
+        return Judgement(Verdict.CORRECT, answer, "string")
+    if "boxed" in gold:
+        gold = extract(gold, gold=True)
     judgement = judge_option(answer, prediction, gold)
     if judgement is not None:
         return judgement
-    if prediction.strip() == gold.strip():
-        return Judgement(Verdict.CORRECT, answer, "string")
-    left, right = read(answer), _read_gold(gold)
+    left, right = read(answer), _read_gold(option_text(gold) or gold)
     if left.key and left.key == right.key:
         return Judgement(Verdict.CORRECT, answer, "string")
     for reading, verdict in ((right, Verdict.UNDECIDED), (left, Verdict.UNPARSABLE)):
@@ -116,6 +123,9 @@ def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbo
     if result.same is False and _states_a_value(left.node, answer, prediction) and not isinstance(right.node, Relation):
         assert isinstance(left.node, Relation)
         stated = _decide(Reading("", last_exact(left.node)), right, rules)
+        result = stated if stated.same else result
+    if result.same is False and (chosen := option_text(answer)):
+        stated = _decide(read(chosen), right, rules) if read(chosen).node is not None else result
         result = stated if stated.same else result
     verdict = Verdict.UNDECIDED if result.same is None else Verdict.CORRECT if result.same else Verdict.INCORRECT
     return Judgement(verdict, answer, result.route, result.reason)
@@ -135,11 +145,10 @@ def _decide(left: Reading, right: Reading, rules: Rules) -> Answer:
         answer = same(left.node, right.node, rules)
         if answer.same:
             return answer
-        if left.other is not None and (left.other_kind == "list") == isinstance(right.node, Seq):
+        if left.other is not None and _supports(right.node, left.other_kind):
             second = same(left.other, right.node, rules)
             answer = second if second.same else answer
-        listed = right.other_kind == "list"
-        if right.other is not None and right.other_kind != "short decimal" and listed == isinstance(left.node, Seq):
+        if right.other is not None and right.other_kind != "short decimal" and _supports(left.node, right.other_kind):
             second = same(left.node, right.other, rules)
             answer = second if second.same else answer
         return answer
@@ -147,6 +156,13 @@ def _decide(left: Reading, right: Reading, rules: Rules) -> Answer:
         return Answer(None, "limit", str(error))
     except RecursionError:
         return Answer(None, "limit", "nested too deeply")
+
+
+def _supports(node: Node, kind: str) -> bool:
+    """Whether the other side's form speaks for the second reading of an ambiguous text."""
+    if kind == "unit":
+        return isinstance(node, Num | Quantity)
+    return (kind == "list") == isinstance(node, Seq)
 
 
 class CheckStatistics(msgspec.Struct):
@@ -160,8 +176,21 @@ class CheckStatistics(msgspec.Struct):
     """Of the latter, by route."""
     verdicts: dict[str, int] = msgspec.field(default_factory=dict)
     """Of the latter, by verdict."""
+    seconds: float = 0.0
+    """Wall time that the latter took."""
     slowest: list[tuple[float, str, str]] = msgspec.field(default_factory=list)
-    """The slowest of the latter: (seconds, answer, gold answer), slowest first."""
+    """The slowest of the latter: (seconds, answer, gold answer; the start of long ones), slowest first."""
+
+    def since(self, before: CheckStatistics) -> CheckStatistics:
+        """What was counted after `before` (a deep copy taken then) of the same checker."""
+        return CheckStatistics(
+            hits=self.hits - before.hits,
+            checks=self.checks - before.checks,
+            routes=dict(Counter(self.routes) - Counter(before.routes)),
+            verdicts=dict(Counter(self.verdicts) - Counter(before.verdicts)),
+            seconds=self.seconds - before.seconds,
+            slowest=[check for check in self.slowest if check not in before.slowest],
+        )
 
 
 class AnswerChecker:
@@ -183,9 +212,12 @@ class AnswerChecker:
         self._cache: dict[tuple[str, str], Judgement] = {}
         self._plain = tuple(marker for marker in self.markers if "boxed" not in marker)
 
-    def start(self) -> None:
-        """Start the symbolic worker now rather than at the first open answer; `TreeforgeError` where it cannot."""
-        if self.symbolic:
+    def start(self, golds: Iterable[str] | None = None) -> None:
+        """Start the symbolic worker now rather than at the first open answer; `TreeforgeError` where it cannot.
+
+        Where all `golds` are plain numbers hardly an answer stays open, and it is left to that.
+        """
+        if self.symbolic and (golds is None or not all(map(_PLAIN_NUMBER.fullmatch, golds))):
             _WORKER.start()
 
     def judge(self, problem: Problem, text: str) -> Judgement:
@@ -215,11 +247,13 @@ class AnswerChecker:
     def _record(self, seconds: float, judgement: Judgement, gold: str) -> None:
         found = self.statistics
         found.checks += 1
+        found.seconds += seconds
         found.routes[judgement.route] = found.routes.get(judgement.route, 0) + 1
         verdict = judgement.verdict.name.lower()
         found.verdicts[verdict] = found.verdicts.get(verdict, 0) + 1
         if len(found.slowest) < _SLOWEST or seconds > found.slowest[-1][0]:
-            found.slowest = sorted([*found.slowest, (seconds, judgement.answer, gold)], reverse=True)[:_SLOWEST]
+            check = seconds, judgement.answer[:_SHOWN], gold[:_SHOWN]
+            found.slowest = sorted([*found.slowest, check], reverse=True)[:_SLOWEST]
 
     def _tail(self, text: str) -> str:
         """The part of the text that is judged: from its only box, or from its last marker, on; else all of it."""

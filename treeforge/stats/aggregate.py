@@ -8,7 +8,7 @@ import polars as pl
 
 from treeforge.stats.advice import advise
 from treeforge.stats.scan import RunScan, collect, scan_labels, scan_run
-from treeforge.stats.sittings import read_sittings
+from treeforge.stats.sittings import Sittings, read_sittings
 from treeforge.stats.summary import (
     HISTOGRAM_BINS,
     MAX_REASONS,
@@ -43,6 +43,7 @@ def summarise(run: RunFolder) -> Summary:
         sizes(scan), endings(scan), _families(scan, merging), _depths(scan), _lengths(scan)
     )
     problems, outcomes = _problems(scan, ended), _outcomes(ended)
+    time = read_sittings(run.path / "logs" / "run.jsonl")
     labels, compression = _labels(run, scan), _compression(run)
     lost = sum(outcome != OPEN for outcome in scan.statuses.values()) - len(per_tree)
     return Summary(
@@ -53,7 +54,8 @@ def summarise(run: RunFolder) -> Summary:
         outcomes=outcomes,
         labels=labels,
         compression=compression,
-        cost=_cost(run, per_tree, labels),
+        checker=time.checker if time else None,
+        cost=_cost(run, per_tree, labels, time),
         warnings=advise(problems, outcomes, labels, compression, lost=lost),
     )
 
@@ -197,6 +199,7 @@ def _labels(run: RunFolder, scan: RunScan) -> LabelCounts | None:
     total = sum(by_depth.values(), Counter[bool | None]())
     return LabelCounts(
         config=state["config"]["label"],
+        recheck=state["config"].get("recheck"),
         stale=state["stale"],
         positive=total[True],
         negative=total[False],
@@ -219,7 +222,7 @@ def _compression(run: RunFolder) -> Compression | None:
     return Compression(config=state["config"]["compress"], stale=state["stale"], report=state["report"])
 
 
-def _cost(run: RunFolder, per_tree: pl.DataFrame, labels: LabelCounts | None) -> Cost:
+def _cost(run: RunFolder, per_tree: pl.DataFrame, labels: LabelCounts | None, time: Sittings | None) -> Cost:
     totals: JournalTotals | None = None
     paid: int | None = None
     if (run.path / "journal.sqlite").exists():
@@ -231,7 +234,6 @@ def _cost(run: RunFolder, per_tree: pl.DataFrame, labels: LabelCounts | None) ->
         paid = sum(by_tree.get(tree, 0) for tree in per_tree["tree_id"])
     steps = int(per_tree["nodes"].sum()) - len(per_tree)
     labelled = labels.positive + labels.negative if labels else 0
-    time = read_sittings(run.path / "logs" / "run.jsonl")
     return Cost(
         requests=totals.requests if totals else None,
         completions=totals.completions if totals else None,

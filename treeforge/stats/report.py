@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from treeforge.printable import one_line
-from treeforge.stats.summary import Cost, LabelCounts, Summary
+from treeforge.stats.summary import CheckerUse, Cost, LabelCounts, Summary
 from treeforge.stats.trees import ProblemRow
 
 _DEPTHS = 20
 """Depths with a row of their own; deeper ones share the last."""
 _REASONS = 8
+_SLOW_CELLS = 16
 _BAR = 36
 """Cells of the longest bar of the histogram."""
 
@@ -95,6 +96,8 @@ def _figures(summary: Summary) -> Iterator[_Row]:
             f"{done.get('mean_shift', 0):.2g}",
             f"mean at a merge; {done.get('shift_max', 0):.2g} at most; {done.get('hard_flips', 0):,} hard label flips",
         )
+    if summary.checker is not None:
+        yield from _checker_figures(summary.checker)
     yield from _cost_figures(summary.cost)
 
 
@@ -105,12 +108,25 @@ def _label_figures(labels: LabelCounts | None) -> Iterator[_Row]:
     made = ", ".join(
         one_line(f"{key} {labels.config[key]}") for key in ("estimator", "threshold") if key in labels.config
     )
+    if labels.recheck is not None:
+        changed = f"{labels.recheck['changed']:,} of {labels.recheck['judged']:,} answers changed"
+        made += f", rechecked by the policy {one_line(str(labels.recheck['policy']['name']))} ({changed})"
     yield "Labels", _count(labels.positive + labels.negative), f"{made}{_stale(labels.stale)}"
     yield (
         "  positive",
         _percent(labels.positive_share),
         f"{labels.positive:,} positive, {labels.negative:,} negative, {labels.unlabelled:,} steps without",
     )
+
+
+def _checker_figures(checker: CheckerUse) -> Iterator[_Row]:
+    yield "Answer checks", _count(checker.checks), _listed(checker.routes)
+    yield "  remembered", _percent(checker.hit_share), f"of {checker.hits + checker.checks:,} that were asked for"
+    yield "  undecided", _percent(checker.undecided_share), _listed(checker.verdicts)
+    if checker.slowest:
+        slow = checker.slowest[0]
+        pair = f"{one_line(slow.answer, _SLOW_CELLS)} against {one_line(slow.gold_answer, _SLOW_CELLS)}"
+        yield "  slowest", f"{slow.seconds * 1000:,.1f} ms", f"{pair}; all together {_duration(checker.seconds)}"
 
 
 def _cost_figures(cost: Cost) -> Iterator[_Row]:

@@ -96,6 +96,9 @@ class LabelCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     config: dict[str, Any]
     """Estimator, threshold, … that the labels were made with."""
+    recheck: dict[str, Any] | None
+    """The check policy of the recheck that they rest on, its digest, and how many answers it changed; None where they
+    rest on the run's own verdicts. Outcomes are always by the latter."""
     stale: bool
     """Trees have ended since the labels were made."""
     positive: int
@@ -131,6 +134,39 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float | None
 
 
+class SlowCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the slowest checks."""
+
+    seconds: float
+    answer: str
+    """Its start, like the gold answer's."""
+    gold_answer: str
+
+
+class CheckerUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answer checker did while the trees grew, from the log of the sittings.
+
+    A tree remembers its own endings and asks the checker about each once, so this counts fewer than `completions`; what
+    a resumed run replays from the journal is judged again and counts again.
+    """
+
+    checks: int
+    """Verdicts that were worked out."""
+    hits: int
+    """Verdicts that the checker remembered."""
+    hit_share: float
+    """hits / (hits + checks)."""
+    seconds: float
+    """Wall time of the checks."""
+    routes: dict[str, int]
+    """Checks by route, the most frequent first."""
+    verdicts: dict[str, int]
+    """Checks by verdict."""
+    undecided_share: float | None
+    slowest: tuple[SlowCheck, ...]
+    """The slowest first."""
+
+
 class Compression(msgspec.Struct, frozen=True, kw_only=True):
     """What HNC did, as it stands in `compressed/`."""
 
@@ -152,6 +188,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """None before `treeforge label`."""
     compression: Compression | None
     """None before `treeforge compress`."""
+    checker: CheckerUse | None
+    """None where the log names no check."""
     cost: Cost
     warnings: tuple[str, ...]
     """What to look at before training on this; one line each."""

@@ -15,6 +15,7 @@ import msgspec
 
 from treeforge.errors import StorageError
 from treeforge.sample import Request, Sample
+from treeforge.store.payloads import MOST_MATERIAL, Payloads, train
 
 SCHEMA_VERSION = 1
 
@@ -24,6 +25,7 @@ CREATE TABLE IF NOT EXISTS samples (
     failed INTEGER NOT NULL, payload BLOB NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS samples_by_request ON samples (tree, digest);
+CREATE TABLE IF NOT EXISTS dictionaries (id INTEGER PRIMARY KEY, made INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS cutoffs (tree INTEGER PRIMARY KEY, wave INTEGER NOT NULL, reason TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS outcomes (
     tree INTEGER PRIMARY KEY, status TEXT NOT NULL, reason TEXT NOT NULL, nodes INTEGER NOT NULL
@@ -48,11 +50,12 @@ class JournalTotals(msgspec.Struct, frozen=True):
 class Journal:
     """Open with `Journal.open`, close when done. One process writes; others may read with `read_only`."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, commit_rows: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, commit_rows: int, *, writes: bool = True) -> None:
         self._db, self.path, self._commit_rows = connection, path, commit_rows
         self._pending: list[tuple[int, bytes, int, int, int, bytes]] = []
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(tuple[Sample, ...]).decode
+        self._payloads = Payloads(self._dictionary)
+        if writes and (newest := self._select("SELECT data FROM dictionaries ORDER BY made DESC LIMIT 1")):
+            self._payloads.use(newest[0][0])
 
     @classmethod
     def open(cls, path: Path, *, commit_rows: int = 256, read_only: bool = False) -> Journal:
@@ -75,15 +78,17 @@ class Journal:
                 db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         except sqlite3.Error as error:
             raise _storage_error(error, path) from error
-        return cls(db, path, commit_rows)
+        return cls(db, path, commit_rows, writes=not read_only)
 
     def rows(self, tree: int) -> dict[bytes, tuple[Sample, ...]]:
         """All samples journaled for a tree, by request digest."""
         try:
-            found = self._db.execute("SELECT digest, payload FROM samples WHERE tree = ?", (tree,)).fetchall()
-            return {digest: self._decode(payload) for digest, payload in found}
-        except (sqlite3.Error, msgspec.DecodeError) as error:
+            return {digest: self._payloads.decode(payload) for digest, payload in self._rows(tree)}
+        except StorageError as error:
             raise _storage_error(error, self.path) from error
+
+    def _rows(self, tree: int) -> list[tuple[bytes, bytes]]:
+        return self._select("SELECT digest, payload FROM samples WHERE tree = ? ORDER BY rowid", (tree,))
 
     def record(self, request: Request, samples: tuple[Sample, ...]) -> None:
         """Take in a request's samples; durable at the latest after `flush`."""
@@ -91,7 +96,8 @@ class Journal:
         for sample in samples:
             tokens += sample.tokens
         failed = samples[0].finish == "error"
-        self._pending.append((request.tree, request.digest, tokens, len(samples), failed, self._encode(samples)))
+        payload = self._payloads.encode(samples)
+        self._pending.append((request.tree, request.digest, tokens, len(samples), failed, payload))
         if len(self._pending) >= self._commit_rows:
             self.flush()
 
@@ -100,6 +106,8 @@ class Journal:
         if self._pending:
             self._transaction(_INSERT, self._pending)
             self._pending.clear()
+            if (data := self._payloads.trained()) is not None:
+                self._keep(data)
 
     def cutoff(self, tree: int) -> tuple[int, str] | None:
         """(wave before which this tree stops, reason), as journaled."""
@@ -156,6 +164,62 @@ class Journal:
     def tokens_by_tree(self) -> dict[int, int]:
         """Tokens sampled for every tree that has any, by its number."""
         return dict(self._select("SELECT tree, sum(tokens) FROM samples GROUP BY tree"))
+
+    def payloads(self) -> Iterator[tuple[int, tuple[Sample, ...], int]]:
+        """(tree, samples, bytes of the payload) of every row, in the order of writing."""
+        try:
+            for tree, payload in self._db.execute("SELECT tree, payload FROM samples ORDER BY rowid"):
+                yield tree, self._payloads.decode(payload), len(payload)
+        except (sqlite3.Error, StorageError) as error:
+            raise _storage_error(error, self.path) from error
+
+    def compact(self) -> None:
+        """Write all rows anew with one dictionary made of the whole journal, and give the space back.
+
+        All or nothing: a stop at any moment leaves the journal as it was. Takes room for a second journal meanwhile.
+        """
+        self.flush()
+        db, old = self._db, self._payloads
+        rows = int(self._select("SELECT count(*) FROM samples")[0][0])
+        every = max(1, rows // MOST_MATERIAL)
+        material = self._select("SELECT payload FROM samples WHERE rowid % ? = 0 LIMIT ?", (every, MOST_MATERIAL))
+        data = train([old.plain(payload) for (payload,) in material])
+        if data is None:
+            return
+        new = Payloads(self._dictionary)
+        new.use(data)
+        try:
+            db.create_function("again", 1, lambda payload: new.compress(old.plain(payload)), deterministic=True)
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                db.execute("UPDATE samples SET payload = again(payload)")
+                db.execute("DELETE FROM dictionaries")
+                self._insert(new, data)
+                db.execute("COMMIT")
+            except sqlite3.Error:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            self._payloads = new
+            db.execute("VACUUM")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise _storage_error(error, self.path) from error
+
+    def _keep(self, data: bytes) -> None:
+        """Store a dictionary, durably, before a row needs it."""
+        try:
+            self._insert(self._payloads, data)
+        except sqlite3.Error as error:
+            raise _storage_error(error, self.path) from error
+
+    def _insert(self, payloads: Payloads, data: bytes) -> None:
+        made = int(self._db.execute("SELECT coalesce(max(made), 0) + 1 FROM dictionaries").fetchone()[0])
+        self._db.execute("INSERT OR REPLACE INTO dictionaries VALUES (?, ?, ?)", (payloads.use(data), made, data))
+
+    def _dictionary(self, number: int) -> bytes | None:
+        found = self._select("SELECT data FROM dictionaries WHERE id = ?", (number,))
+        return found[0][0] if found else None
 
     def close(self) -> None:
         """Commit and close; may be called twice."""

@@ -68,6 +68,8 @@ class ProblemFile(msgspec.Struct, frozen=True, kw_only=True):
 
     problems: tuple[Problem, ...]
     """The good rows, in the file's order; their ids are unique."""
+    lines: dict[str, int]
+    """The line of each problem by its id, as in `BadRow`."""
     skipped: tuple[BadRow, ...]
     """Rows left out: the same problem once more, and, with `skip_bad_rows`, those that cannot be used."""
     path: str
@@ -128,7 +130,12 @@ def read_problems(
                 skipped.append(bad)
     if not seen:
         raise _no_problems(path, skipped)
-    return ProblemFile(problems=tuple(problem for _, problem in seen.values()), skipped=tuple(skipped), path=path)
+    return ProblemFile(
+        problems=tuple(problem for _, problem in seen.values()),
+        lines={problem_id: line for problem_id, (line, _) in seen.items()},
+        skipped=tuple(skipped),
+        path=path,
+    )
 
 
 def _repeated(line: int, problem: Problem, first_line: int, first: Problem) -> BadRow:

@@ -280,8 +280,14 @@ class RunFolder:
         self._merge(number // self.block)
 
     def reopen(self, numbers: Sequence[int]) -> None:
-        """Let these trees grow again, from the journal on."""
+        """Let these trees grow again, from the journal on.
+
+        They may end as before and yet be other trees; the manifest counts it, so that their views are stale.
+        """
         assert self.journal is not None
+        if numbers:
+            self.manifest["reopened"] = self.manifest.get("reopened", 0) + 1
+            self.write_manifest()
         self.journal.forget_outcomes(list(numbers))
         for number in numbers:
             self._ended.pop(number, None)

@@ -1,7 +1,7 @@
-"""Derived folders of a run (`labels/`, `compressed/`): tables a block, and what they were made from.
+"""Derived folders of a run (`verdicts/`, `labels/`, `compressed/`): tables a block, and what they were made from.
 
-A view is complete when its `view.json` stands there; it is stale when config or trees have changed since. It can be
-deleted and made again without the model.
+A view is complete when its `view.json` stands there; it is stale when trees have ended or were reopened since. It can
+be deleted and made again without the model.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def write_view(
         if tables:
             files.append(f"{stem}-{block:05d}.parquet")
             write_table(pa.concat_tables(tables), root / files[-1])
-    about = {"config": config, "trees": _trees_digest(statuses), "report": report(), "files": files}
+    about = {"config": config, "trees": _trees_digest(run, statuses), "report": report(), "files": files}
     with atomic_file(root / "view.json") as stream:
         stream.write(json.dumps(about, indent=2, sort_keys=True).encode() + b"\n")
 
@@ -80,7 +80,7 @@ def view_state(run: RunFolder, folder: str) -> dict[str, Any] | None:
     try:
         about = json.loads((run.path / folder / "view.json").read_text(encoding="utf-8"))
         whole = all((run.path / folder / name).exists() for name in about["files"])
-        stale = about["trees"] != _trees_digest(run.statuses()) or not whole
+        stale = about["trees"] != _trees_digest(run, run.statuses()) or not whole
         return {"config": about["config"], "report": about["report"], "stale": stale}
     except FileNotFoundError:
         return None
@@ -96,5 +96,7 @@ def read_view(run: RunFolder, folder: str, stem: str, schema: pa.Schema, block: 
     return read_table(path, schema) if path.exists() else schema.empty_table()
 
 
-def _trees_digest(statuses: dict[int, tuple[str, str]]) -> str:
-    return digest_object([[number, *outcome] for number, outcome in sorted(statuses.items())]).hex()
+def _trees_digest(run: RunFolder, statuses: dict[int, tuple[str, str]]) -> str:
+    """Digest of how the trees ended, and of how often ended ones were grown again."""
+    outcomes = [[number, *outcome] for number, outcome in sorted(statuses.items())]
+    return digest_object([*outcomes, run.manifest.get("reopened", 0)]).hex()

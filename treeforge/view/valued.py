@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from treeforge.config import LabelConfig, convert
 from treeforge.label.steps import label_nodes
 from treeforge.problem import Problem
+from treeforge.recheck import saved_verdicts
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import VALUES, values_from_table
 from treeforge.store.views import read_view, view_state
@@ -23,6 +24,7 @@ class ValuedTree(msgspec.Struct, frozen=True, kw_only=True):
     """Its number in the run (tree_id)."""
     problem: Problem
     record: TreeRecord
+    """With the verdicts of the run's recheck, where there was one."""
     values: Values
     hard: NDArray[np.int8]
     """int8[n]: the hard label, 1 or 0; -1 for none."""
@@ -34,9 +36,10 @@ class ValuedTree(msgspec.Struct, frozen=True, kw_only=True):
 
 def load_tree(run: RunFolder, number: int) -> ValuedTree | None:
     """The tree of a problem; None while it has not ended. Raises `StorageError` for damaged files."""
-    record = next((record for _, record in run.records([number])), None)
-    if record is None:
+    grown = next((record for _, record in run.records([number])), None)
+    if grown is None:
         return None
+    record = saved_verdicts(run).apply(number, grown)
     state = view_state(run, "labels")
     config = convert(state["config"]["label"] if state else run.manifest["label"], LabelConfig)
     # Stale labels may be of a smaller tree (the run was extended since), and then of other nodes.
