@@ -98,15 +98,17 @@ class RunLockedError(RunError):
 class RecipeChangedError(RunError):
     """Resume was asked with another recipe than the run was started with."""
 
-    def __init__(self, folder: str | Path, changes: dict[str, tuple[object, object]]) -> None:
+    def __init__(self, folder: str | Path, changes: dict[str, tuple[object, object]], *, hint: str = "") -> None:
         self.changes = changes
         lines = "\n".join(
             f"  {key}: the run has {_short(old)}, this command has {_short(new)}" for key, (old, new) in changes.items()
         )
+        advice = hint or (
+            f"Go on as it is with `treeforge resume {folder}`, add problems or budget with `treeforge extend {folder}`"
+        )
         super().__init__(
             f"{folder} was started with another recipe, so its samples would not fit:\n{lines}\n"
-            f"Go on as it is with `treeforge resume {folder}`, add problems or budget with `treeforge extend {folder}`"
-            ", or start a new run folder with --out."
+            f"{advice}, or start a new run folder with --out."
         )
 
 

@@ -16,6 +16,8 @@ from treeforge.store.run import RunFolder
 from treeforge.store.tables import SCHEMA_VERSION
 from treeforge.verdict import Judge
 
+ENGINE = "engine"
+"""The key of a policy's identity that names what runs the model, with its version."""
 _VERSIONED = ("treeforge", "numpy", "pyarrow", "sympy")
 
 
@@ -49,10 +51,12 @@ def check_recipe(folder: RunFolder, recipe: Recipe, problems: Iterable[Problem] 
         raise RecipeChangedError(folder.path, changes)
 
 
-def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge) -> None:
+def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge, *, accept_engine: bool = False) -> None:
     """The journal's samples are this policy's own, and all verdicts one judge's; others are refused.
 
-    A judge is known by its `identity` where it has one, else by the name of its class.
+    A judge is known by its `identity` where it has one, else by the name of its class. `accept_engine` takes another
+    engine or version of it (the same model); the manifest lists it under `engines`, and the run keeps its identity, so
+    that its journal stays its own.
     """
     plain = msgspec.json.decode(msgspec.json.encode(identity))
     known = folder.manifest.get("policy")
@@ -60,9 +64,18 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge) ->
     if known is None:
         folder.manifest["policy"], folder.manifest["judge"] = plain, name
         return
-    changes = {f"policy identity, {key}": pair for key, pair in differences(known, plain).items()}
+    found = differences(known, plain)
+    changes = {f"policy identity, {key}": pair for key, pair in found.items()}
     if folder.manifest["judge"] != name:
         changes["judge"] = (folder.manifest["judge"], name)
+    if found.keys() == {ENGINE} and len(changes) == 1:
+        engine, accepted = plain.get(ENGINE), folder.manifest.get("engines", [])
+        if engine in accepted:
+            return
+        if accept_engine:
+            folder.manifest["engines"] = [*accepted, engine]
+            return
+        raise RecipeChangedError(folder.path, changes, hint="Go on with the other engine by --accept-engine")
     if changes:
         raise RecipeChangedError(folder.path, changes)
 

@@ -30,6 +30,8 @@ from treeforge.manifest import check_identity, check_recipe, never_started, new_
 from treeforge.policy import Policy, open_policy
 from treeforge.printable import one_line
 from treeforge.problem import Problem
+from treeforge.replay import Replayed
+from treeforge.replay import replay as replay_run
 from treeforge.search.scheduler import Forest, Progress
 from treeforge.store.run import RunFolder, distinct
 from treeforge.verdict import Judge
@@ -63,6 +65,8 @@ __all__ = [
     "own_verdicts",
     "recheck",
     "recheck_async",
+    "replay",
+    "replay_async",
     "resume",
     "resume_async",
     "run",
@@ -98,6 +102,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     """A policy of your own counts in resume by its `identity`."""
     judge: Judge | None = None
+    accept_engine: bool = False
+    """Go on with another engine, or another version of it, than the run was started with."""
     lines: Mapping[str, int] = {}
     """Where each problem stands in its file (1-based), by its id; for messages."""
     on_progress: OnProgress | None = None
@@ -169,6 +175,19 @@ def extend(
 def search(path: Path | str, **parts: Any) -> Progress:
     """`search_async` for callers without an event loop."""
     return _sync(search_async(path, **parts))
+
+
+async def replay_async(path: Path | str, out: Path | str | None = None) -> Replayed:
+    """The tables of a run again from its manifest and journal alone, without the model, compared with those that stand.
+
+    `out` keeps them as a new run folder. Raises `RunError` where the journal lacks something.
+    """
+    return await replay_run(Path(path), open_judge, None if out is None else Path(out))
+
+
+def replay(path: Path | str, out: Path | str | None = None) -> Replayed:
+    """`replay_async` for callers without an event loop."""
+    return _sync(replay_async(path, out))
 
 
 def _prepare_run(
@@ -291,7 +310,7 @@ async def _grow(
     if isinstance(judge, AnswerChecker):
         await asyncio.to_thread(judge.start, [folder.problems[number].gold_answer for number in numbers])
     async with _started(parts.policy or open_policy(recipe, machine)) as model:
-        check_identity(folder, model.identity, judge)
+        check_identity(folder, model.identity, judge, accept_engine=parts.accept_engine)
         # An `extend` that was killed between its two files left more problems than the manifest counts.
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
         folder.manifest["machine"] = to_dict(machine)
@@ -303,6 +322,7 @@ async def _grow(
             judge,
             folder.journal,
             folder.finish,
+            identity=folder.manifest["policy"],
             progress=progress,
             clock=time.monotonic,
         )

@@ -17,6 +17,9 @@ def resume(
             "--retry-errors", help="Ask again for the requests that were given up, and grow those trees again."
         ),
     ] = False,
+    accept_engine: Annotated[
+        bool, typer.Option("--accept-engine", help="Go on though another engine, or version of it, runs the model.")
+    ] = False,
     server: options.Servers = None,
     concurrency: options.Concurrency = None,
     config: options.Config = None,
@@ -32,6 +35,8 @@ def resume(
 
     machine = options.machine_for(run, config, [*options.machine_overrides(concurrency, server), *(set_ or [])])
     with options.progress_line(quiet) as show:
-        result = pipeline.resume(run, machine=machine, retry_errors=retry_errors, on_progress=show)
+        result = pipeline.resume(
+            run, machine=machine, retry_errors=retry_errors, accept_engine=accept_engine, on_progress=show
+        )
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

@@ -117,7 +117,10 @@ class _OpenTree:
 
 
 class Forest:
-    """Grows one run's trees. Make one, then `await forest.grow(problems)` once."""
+    """Grows one run's trees. Make one, then `await forest.grow(problems)` once.
+
+    `identity` is the policy's in the digests of requests; that of `policy` where it is not given.
+    """
 
     def __init__(
         self,
@@ -128,6 +131,7 @@ class Forest:
         journal: SampleLog,
         finished: Callable[[int, TreeRecord], None],
         *,
+        identity: dict[str, Any] | None = None,
         progress: Progress | None = None,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -137,7 +141,7 @@ class Forest:
         self.progress = progress or Progress()
         self._clock, self._sleep = clock, sleep
         self._sample_now = policy.sample_now if isinstance(policy, ImmediatePolicy) else None
-        self._base = request_base(recipe, policy.identity)
+        self._base = request_base(recipe, policy.identity if identity is None else identity)
         self._waiting: list[tuple[int, int, int, _OpenTree, Request]] = []
         self._sequence = 0
         self._ready: deque[tuple[_OpenTree, Sequence[Sequence[Sample]] | None]] = deque()

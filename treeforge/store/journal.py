@@ -8,7 +8,8 @@ integrity (synchronous=NORMAL).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -160,6 +161,19 @@ class Journal:
         log = self.path.with_name(self.path.name + "-wal")
         size = sum(file.stat().st_size for file in (self.path, log) if file.exists())
         return JournalTotals(row[0], row[1], row[2], row[3], size)
+
+    def requests_of(self, trees: Iterable[int]) -> int:
+        """Rows of these trees."""
+        rows = dict(self._select("SELECT tree, count(*) FROM samples GROUP BY tree"))
+        return sum(rows.get(tree, 0) for tree in trees)
+
+    def copy_to(self, path: Path) -> None:
+        """Write a copy of the whole journal as it stands, also while another process writes to it."""
+        try:
+            with closing(sqlite3.connect(path)) as copy:
+                self._db.backup(copy)
+        except sqlite3.Error as error:
+            raise _storage_error(error, path) from error
 
     def tokens_by_tree(self) -> dict[int, int]:
         """Tokens sampled for every tree that has any, by its number."""
