@@ -245,7 +245,7 @@ def test_importing_treeforge_loads_nothing_heavy():
         "polars",
         "numpy",
         "xllamacpp",
-        "httpx2",
+        "aiohttp",
         "datasets",
     )
     code = f"import sys, treeforge, treeforge.cli.app; print([m for m in {heavy!r} if m in sys.modules])"

@@ -207,22 +207,33 @@ class Machine(Config, frozen=True, kw_only=True):
     """Trees open at once, at most."""
     servers: tuple[str, ...] = ()
     """Base URLs of OpenAI-compatible servers, `http://host:port/v1`."""
+    servers_file: str = ""
+    """A file with such URLs instead, one a line, `#` for comments. It may change while the run goes on."""
     api_key_env: str = "TREEFORGE_API_KEY"
     """The environment variable that holds the servers' API key. The key itself is stored nowhere."""
     request_timeout: float = 600.0
     """Seconds until one attempt of a request is given up."""
+    request_total_timeout: float = 3600.0
+    """Seconds until a request is given up, all its attempts and the waits between them together."""
     retries: int = 5
     """Further attempts of a failed request, with exponential backoff and jitter."""
     backoff: float = 0.5
     """Seconds before the first retry; doubled each time, 30 at most."""
     threads: int = 0
     """`local`: CPU threads; 0 is all cores."""
+    metrics_seconds: float = 30.0
+    """Seconds between two lines of `logs/metrics.jsonl`."""
+    prometheus: str = ""
+    """A file that is kept up to date in Prometheus's text format (node_exporter's textfile collector); '' for none."""
     commit_rows: int = 256
     """Journal rows in one transaction at most; a transaction never waits for a further reply."""
 
     def __post_init__(self) -> None:
-        _positive(self, "concurrency", "open_trees", "request_timeout", "commit_rows")
+        _positive(self, "concurrency", "open_trees", "commit_rows", "metrics_seconds")
+        _positive(self, "request_timeout", "request_total_timeout")
         _not_negative(self, "retries", "backoff", "threads")
+        if self.servers and self.servers_file:
+            raise ValueError("servers and servers_file are both given; name the servers in one place")
         if any("@" in server for server in self.servers):
             raise ValueError("servers must not hold a user or password; the API key comes from the environment")
 

@@ -10,31 +10,26 @@ no model is needed.
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
-from copy import deepcopy
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from treeforge.config import BudgetConfig, Machine, Recipe, RunConfig, convert, differences, to_dict
+from treeforge.config import BudgetConfig, Recipe, RunConfig, convert, differences, to_dict
 from treeforge.errors import ConfigError, RunError
 from treeforge.export import choose_formats
-from treeforge.label import AnswerChecker, CheckStatistics, gold_problem
-from treeforge.manifest import check_identity, check_recipe, never_started, new_manifest
-from treeforge.policy import Policy, open_policy
-from treeforge.printable import one_line
+from treeforge.manifest import check_recipe, never_started, new_manifest
+from treeforge.pilot import Estimate, choose, estimate
+from treeforge.policy import open_policy
 from treeforge.problem import Problem
 from treeforge.replay import Replayed
 from treeforge.replay import replay as replay_run
-from treeforge.search.scheduler import Forest, Progress
+from treeforge.search.scheduler import Progress
+from treeforge.sitting import OnProgress, Parts, open_judge, report_golds, search_folder
 from treeforge.store.run import RunFolder, distinct
-from treeforge.verdict import Judge
 from treeforge.views import (
     ExportSummary,
     all_views,
@@ -49,13 +44,16 @@ from treeforge.views import (
     recheck_async,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
 __all__ = [
+    "Estimate",
+    "OnProgress",
+    "Parts",
+    "Replayed",
     "RunResult",
     "compress",
     "compress_async",
+    "dry_run",
+    "dry_run_async",
     "export",
     "export_async",
     "extend",
@@ -75,9 +73,6 @@ __all__ = [
     "search_async",
 ]
 
-_log = logging.getLogger("treeforge.pipeline")
-
-OnProgress = Callable[[Progress], None]
 T = TypeVar("T")
 
 
@@ -94,22 +89,6 @@ class RunResult(msgspec.Struct, frozen=True):
     """Where the shards are; None where nothing could be exported."""
 
 
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller may put in the place of what recipe and manifest name."""
-
-    machine: Machine | None = None
-    """How and where; None takes the manifest's."""
-    policy: Policy | None = None
-    """A policy of your own counts in resume by its `identity`."""
-    judge: Judge | None = None
-    accept_engine: bool = False
-    """Go on with another engine, or another version of it, than the run was started with."""
-    lines: Mapping[str, int] = {}
-    """Where each problem stands in its file (1-based), by its id; for messages."""
-    on_progress: OnProgress | None = None
-    """Called several times a second with the counters."""
-
-
 async def run_async(
     problems: Sequence[Problem], out: Path | str, config: RunConfig | None = None, *, source: str = "", **parts: Any
 ) -> RunResult:
@@ -118,7 +97,7 @@ async def run_async(
     `parts`: see `Parts`. Raises `RecipeChangedError` where the folder was started with another recipe or problems.
     """
     folder, given = _prepare_run(problems, Path(out), config or RunConfig(), source, Parts(**parts))
-    return await asyncio.to_thread(_finish, folder, await _search(folder, given))
+    return await asyncio.to_thread(_finish, folder, await search_folder(folder, given))
 
 
 async def resume_async(
@@ -130,7 +109,7 @@ async def resume_async(
     `Parts`.
     """
     folder = _prepare_resume(Path(path), recipe, retry_errors)
-    return await asyncio.to_thread(_finish, folder, await _search(folder, Parts(**parts)))
+    return await asyncio.to_thread(_finish, folder, await search_folder(folder, Parts(**parts)))
 
 
 async def extend_async(
@@ -142,12 +121,12 @@ async def extend_async(
     `parts`: see `Parts`.
     """
     folder, given = _prepare_extend(Path(path), problems, budget or {}, Parts(**parts))
-    return await asyncio.to_thread(_finish, folder, await _search(folder, given))
+    return await asyncio.to_thread(_finish, folder, await search_folder(folder, given))
 
 
 async def search_async(path: Path | str, **parts: Any) -> Progress:
     """Grow the trees of a run folder that have not ended yet. `parts`: see `Parts`."""
-    return await _search(RunFolder.open(Path(path)), Parts(**parts))
+    return await search_folder(RunFolder.open(Path(path)), Parts(**parts))
 
 
 def run(
@@ -155,13 +134,13 @@ def run(
 ) -> RunResult:
     """`run_async` for callers without an event loop."""
     folder, given = _prepare_run(problems, Path(out), config or RunConfig(), source, Parts(**parts))
-    return _finish(folder, _sync(_search(folder, given)))
+    return _finish(folder, _sync(search_folder(folder, given)))
 
 
 def resume(path: Path | str, *, recipe: Recipe | None = None, retry_errors: bool = False, **parts: Any) -> RunResult:
     """`resume_async` for callers without an event loop."""
     folder = _prepare_resume(Path(path), recipe, retry_errors)
-    return _finish(folder, _sync(_search(folder, Parts(**parts))))
+    return _finish(folder, _sync(search_folder(folder, Parts(**parts))))
 
 
 def extend(
@@ -169,12 +148,41 @@ def extend(
 ) -> RunResult:
     """`extend_async` for callers without an event loop."""
     folder, given = _prepare_extend(Path(path), problems, budget or {}, Parts(**parts))
-    return _finish(folder, _sync(_search(folder, given)))
+    return _finish(folder, _sync(search_folder(folder, given)))
 
 
 def search(path: Path | str, **parts: Any) -> Progress:
     """`search_async` for callers without an event loop."""
     return _sync(search_async(path, **parts))
+
+
+async def dry_run_async(
+    problems: Sequence[Problem],
+    out: Path | str,
+    config: RunConfig | None = None,
+    *,
+    pilot: float = 0.01,
+    price: float | None = None,
+    source: str = "",
+    **parts: Any,
+) -> Estimate:
+    """What `run` would ask for and cost, from a pilot of that share of the problems (8 at least).
+
+    The pilot's trees are grown in `out` and stay there: `run` goes on from them, and nothing is paid for twice. `price`
+    is that of a million sampled tokens. Raises `RunError` where no tree of the pilot ended.
+    """
+    folder, given = _prepare_run(problems, Path(out), config or RunConfig(), source, Parts(**parts))
+    chosen = choose(folder.problems, pilot, folder.manifest["recipe"]["seed"])
+    progress = await search_folder(folder, given, chosen)
+    costs = RunFolder.open(folder.path).costs(chosen)
+    if not costs:
+        raise RunError(f"no tree of the pilot ended well; `treeforge show {folder.path}` says why")
+    return estimate(costs, len(folder.problems), seconds=progress.search_seconds, sampled=progress.tokens, price=price)
+
+
+def dry_run(problems: Sequence[Problem], out: Path | str, config: RunConfig | None = None, **options: Any) -> Estimate:
+    """`dry_run_async` for callers without an event loop."""
+    return _sync(dry_run_async(problems, out, config, **options))
 
 
 async def replay_async(path: Path | str, out: Path | str | None = None) -> Replayed:
@@ -213,7 +221,7 @@ def _prepare_run(
             folder.write_manifest()
     else:
         if parts.judge is None:
-            _report_golds(problems, parts.lines)
+            report_golds(problems, parts.lines)
         folder = RunFolder.create(path, new_manifest(config, source), problems, replace=there is not None)
     return folder, given
 
@@ -245,7 +253,7 @@ def _prepare_extend(
                     f"budget.{key}: a run's budget can only grow; it is {before or 'unlimited'}, not {after}"
                 )
         if parts.judge is None:
-            _report_golds(problems, parts.lines)
+            report_golds(problems, parts.lines)
         added = folder.add_problems(problems)
         if not added and new == old:
             raise ConfigError(
@@ -271,159 +279,6 @@ def _finish(folder: RunFolder, progress: Progress) -> RunResult:
     if statuses.keys() - {"open", "failed"}:
         dataset = all_views(folder.path)
     return RunResult(folder.path, dict(statuses), progress, dataset)
-
-
-async def _search(folder: RunFolder, parts: Parts) -> Progress:
-    recipe = convert(folder.manifest["recipe"], Recipe)
-    machine = parts.machine or convert(folder.manifest["machine"], Machine)
-    with folder:
-        folder.lock()
-        assert folder.journal is not None
-        unfinished = folder.unfinished()
-        totals = folder.journal.totals()
-        progress = Progress(
-            trees=len(folder.problems),
-            finished=len(folder.problems) - len(unfinished),
-            run_tokens=totals.tokens,
-            run_completions=totals.completions,
-            run_nodes=folder.journal.nodes(),
-        )
-        if unfinished:
-            judge = parts.judge or open_judge(recipe)
-            with _sitting(folder, progress, judge):
-                await _grow(folder, recipe, machine, parts, judge, progress, unfinished)
-        folder.write_problems()
-        folder.tidy()
-    return progress
-
-
-async def _grow(
-    folder: RunFolder,
-    recipe: Recipe,
-    machine: Machine,
-    parts: Parts,
-    judge: Judge,
-    progress: Progress,
-    numbers: Sequence[int],
-) -> None:
-    assert folder.journal is not None
-    if isinstance(judge, AnswerChecker):
-        await asyncio.to_thread(judge.start, [folder.problems[number].gold_answer for number in numbers])
-    async with _started(parts.policy or open_policy(recipe, machine)) as model:
-        check_identity(folder, model.identity, judge, accept_engine=parts.accept_engine)
-        # An `extend` that was killed between its two files left more problems than the manifest counts.
-        folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
-        folder.manifest["machine"] = to_dict(machine)
-        folder.write_manifest()
-        forest = Forest(
-            recipe,
-            machine,
-            model,
-            judge,
-            folder.journal,
-            folder.finish,
-            identity=folder.manifest["policy"],
-            progress=progress,
-            clock=time.monotonic,
-        )
-        async with _reported(progress, parts.on_progress):
-            await forest.grow((number, folder.problems[number]) for number in numbers)
-
-
-def open_judge(recipe: Recipe) -> Judge:
-    """The answer checker that `recipe.judge` names."""
-    return AnswerChecker(policy=recipe.judge.policy, markers=recipe.steps.answer_markers)
-
-
-def _report_golds(problems: Sequence[Problem], lines: Mapping[str, int]) -> None:
-    """Say before any model call which gold answers the checker cannot read, and which questions have several."""
-    golds: dict[str, set[str]] = {}
-    for problem in problems:
-        golds.setdefault(problem.question, set()).add(problem.gold_answer)
-    if several := [question for question, answers in golds.items() if len(answers) > 1]:
-        _log.warning("%d questions have several gold answers, as: %s", len(several), one_line(several[0], 80))
-    unread = [(p, why) for p in problems if (why := gold_problem(p.gold_answer))]
-    if unread:
-        named = "; ".join(f"{_where(p, lines)}: {one_line(why)}" for p, why in unread[:5])
-        _log.warning(
-            "%d of %d gold answers cannot be read, so that an answer is right where it is the same text and undecided "
-            "otherwise: %s%s",
-            len(unread),
-            len(problems),
-            named,
-            " …" if len(unread) > 5 else "",
-        )
-
-
-def _where(problem: Problem, lines: Mapping[str, int]) -> str:
-    name = f"problem {one_line(problem.problem_id)}"
-    if not problem.source:
-        return name
-    line = lines.get(problem.problem_id)
-    return f"{one_line(problem.source)}{'' if line is None else f':{line}'}, {name}"
-
-
-@asynccontextmanager
-async def _started(policy: Policy) -> AsyncIterator[Policy]:
-    try:
-        await policy.start()
-        yield policy
-    finally:
-        await policy.close()
-
-
-@contextmanager
-def _sitting(folder: RunFolder, progress: Progress, judge: Judge) -> Iterator[None]:
-    """Log to `logs/run.log` and note the sitting in `logs/run.jsonl`: times go to logs, never into tables.
-
-    The note has the answer checker's statistics, where the judge keeps such.
-    """
-    handler = logging.FileHandler(folder.path / "logs" / "run.log", encoding="utf-8", delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("treeforge")
-    logger.addHandler(handler)
-    started = time.monotonic()
-    checked = deepcopy(_statistics(judge))
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        handler.close()
-        statistics = _statistics(judge)
-        note: dict[str, Any] = {
-            "event": "sitting",
-            "seconds": round(time.monotonic() - started, 3),
-            "requests": progress.requests,
-            "completions": progress.completions,
-            "tokens": progress.tokens,
-            "trees": progress.finished,
-        }
-        if statistics is not None and checked is not None:
-            note["checker"] = msgspec.to_builtins(statistics.since(checked))
-        with suppress(OSError), (folder.path / "logs" / "run.jsonl").open("ab") as stream:
-            # Not msgspec: a judge of one's own may let lone surrogates into answers, which only escapes can carry.
-            stream.write(json.dumps(note).encode() + b"\n")
-
-
-def _statistics(judge: Judge) -> CheckStatistics | None:
-    found = getattr(judge, "statistics", None)
-    return found if isinstance(found, CheckStatistics) else None
-
-
-@asynccontextmanager
-async def _reported(progress: Progress, on_progress: OnProgress | None) -> AsyncIterator[None]:
-    async def tick(report: OnProgress) -> None:
-        while True:
-            report(progress)
-            await asyncio.sleep(0.2)
-
-    ticker = asyncio.create_task(tick(on_progress)) if on_progress else None
-    try:
-        yield
-    finally:
-        if ticker is not None and on_progress is not None:
-            ticker.cancel()
-            on_progress(progress)
 
 
 def _sync(call: Coroutine[Any, Any, T]) -> T:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import check, extend, label, models, replay, resume, run, show, stages, stats
+from treeforge.cli import check, extend, journal, label, models, replay, resume, run, show, stages, stats
 
 app = typer.Typer(
     name="treeforge",
@@ -26,6 +26,7 @@ app.command(name="export")(stages.export)
 app.command(name="stats")(stats.stats)
 app.command(name="show")(show.show)
 app.command(name="replay")(replay.replay)
+app.command(name="journal")(journal.journal)
 app.command(name="check", context_settings={"ignore_unknown_options": True})(check.check)
 app.add_typer(models.app, name="models")
 

@@ -22,6 +22,7 @@ def extend(
         ),
     ] = None,
     server: options.Servers = None,
+    servers_file: options.ServersFile = None,
     concurrency: options.Concurrency = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -31,7 +32,7 @@ def extend(
     from treeforge.config import parse_overrides
     from treeforge.store.problems import read_problems
 
-    machine = options.machine_for(run, None, options.machine_overrides(concurrency, server))
+    machine = options.machine_for(run, None, options.machine_overrides(concurrency, server, servers_file))
     file = read_problems(problems, limit=limit) if problems else None
     more, lines = (file.problems, file.lines) if file else ((), {})
     with options.progress_line(quiet) as show:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from treeforge.config import Machine
+    from treeforge.pilot import Estimate
     from treeforge.pipeline import RunResult
     from treeforge.search.scheduler import Progress
     from treeforge.views import ExportSummary
@@ -30,6 +31,10 @@ Servers = Annotated[
     list[str] | None,
     typer.Option("--server", metavar="URL", help="Base URL of an OpenAI-compatible server. May be repeated."),
 ]
+ServersFile = Annotated[
+    Path | None,
+    typer.Option("--servers-file", metavar="FILE", help="Such URLs, one a line; may change while the run goes on."),
+]
 Preset = Annotated[
     str | None,
     typer.Option("--preset", metavar="NAME", help="Check policy: default, strict, math-verify-like or prm800k."),
@@ -38,13 +43,23 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
-def machine_overrides(concurrency: int | None, servers: list[str] | None) -> list[str]:
-    """The `machine.*` overrides of the common flags."""
+def machine_overrides(
+    concurrency: int | None, servers: list[str] | None, servers_file: Path | None = None
+) -> list[str]:
+    """The `machine.*` overrides of the common flags. Servers from one place take those of another one away."""
+    import json
+
     overrides: list[str] = []
     if concurrency is not None:
         overrides.append(f"machine.concurrency={concurrency}")
     if servers:
         overrides.append("machine.servers=[" + ", ".join(f"'{url}'" for url in servers) + "]")
+    if servers_file is not None:
+        overrides.append(f"machine.servers_file={json.dumps(str(servers_file))}")
+    if servers and servers_file is None:
+        overrides.append("machine.servers_file=''")
+    if servers_file is not None and not servers:
+        overrides.append("machine.servers=[]")
     return overrides
 
 
@@ -138,6 +153,25 @@ def print_result(result: RunResult, as_json: bool) -> None:
         typer.echo("No tree could be labelled, so there is nothing to export. `treeforge stats` says why.")
         return
     print_dataset(dataset)
+
+
+def print_estimate(found: Estimate, as_json: bool) -> None:
+    """What a run would come to, a line each with its interval."""
+    if as_json:
+        print_json(found)
+        return
+    typer.echo(
+        f"Pilot of {found.pilot_problems} of {found.problems} problems; the whole run, in {found.confidence:.0%} intervals:"
+    )
+    rows = {"requests": found.requests, "completions": found.completions, "sampled tokens": found.tokens}
+    for name, range_ in rows.items():
+        typer.echo(f"  {name:<15} {range_.value:,.0f}  ({range_.low:,.0f} to {range_.high:,.0f})")
+    if (time_ := found.seconds) is not None:
+        parts = [_duration(seconds) for seconds in (time_.value, time_.low, time_.high)]
+        typer.echo(f"  {'time':<15} {parts[0]}  ({parts[1]} to {parts[2]}), at the pilot's speed or faster")
+    if (cost := found.cost) is not None:
+        typer.echo(f"  {'cost':<15} {cost.value:,.2f}  ({cost.low:,.2f} to {cost.high:,.2f})")
+    typer.echo("The pilot's trees are kept: the same command without --dry-run goes on from them.")
 
 
 def print_json(data: object) -> None:

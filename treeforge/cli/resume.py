@@ -21,6 +21,7 @@ def resume(
         bool, typer.Option("--accept-engine", help="Go on though another engine, or version of it, runs the model.")
     ] = False,
     server: options.Servers = None,
+    servers_file: options.ServersFile = None,
     concurrency: options.Concurrency = None,
     config: options.Config = None,
     set_: options.Set = None,
@@ -29,11 +30,13 @@ def resume(
 ) -> None:
     """Go on with a run: nothing that is in its journal is generated again.
 
-    Settings of the machine (`--set machine.…`, `--server`) may change; another recipe is refused.
+    Settings of the machine (`--set machine.…`, `--server`, `--servers-file`) may change; another recipe is refused.
     """
     from treeforge import pipeline
 
-    machine = options.machine_for(run, config, [*options.machine_overrides(concurrency, server), *(set_ or [])])
+    machine = options.machine_for(
+        run, config, [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
+    )
     with options.progress_line(quiet) as show:
         result = pipeline.resume(
             run, machine=machine, retry_errors=retry_errors, accept_engine=accept_engine, on_progress=show

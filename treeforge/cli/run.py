@@ -31,11 +31,21 @@ def run(
     simulations: Annotated[int | None, typer.Option("--simulations", min=1, help="Simulations of one tree.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The run seed.")] = None,
     server: options.Servers = None,
+    servers_file: options.ServersFile = None,
     concurrency: options.Concurrency = None,
     question_field: Annotated[str | None, typer.Option("--question-field", help="Field of the question.")] = None,
     answer_field: Annotated[str | None, typer.Option("--answer-field", help="Field of the gold answer.")] = None,
     id_field: Annotated[str | None, typer.Option("--id-field", help="Field of the problem's id.")] = None,
     skip_bad_rows: Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and list them.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Grow a pilot only, and say what the whole run would ask for and cost.")
+    ] = False,
+    pilot: Annotated[
+        float, typer.Option("--pilot", min=0.0, max=1.0, help="The pilot's share of the problems.")
+    ] = 0.01,
+    price: Annotated[
+        float | None, typer.Option("--price", min=0.0, help="Price of a million sampled tokens.", show_default=False)
+    ] = None,
     config: options.Config = None,
     set_: options.Set = None,
     json: options.Json = False,
@@ -43,18 +53,18 @@ def run(
 ) -> None:
     """Grow a tree for every problem, label its steps, compress, and write training shards.
 
-    The same command goes on where a stopped run stopped.
+    The same command goes on where a stopped run stopped, or where `--dry-run` left off: its pilot is part of the run.
     """
     from treeforge import pipeline
     from treeforge.recipes import load_config
     from treeforge.store.problems import read_problems
 
-    overrides = [*options.machine_overrides(concurrency, server), *(set_ or [])]
+    overrides = [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
     for key, value in (("search.strategy", strategy), ("budget.simulations", simulations), ("seed", seed)):
         if value is not None:
             overrides.append(f"{key}={value}")
     settings = load_config(
-        config, overrides, backend=policy or ("server" if server else None), model=model, preset=preset
+        config, overrides, backend=policy or ("server" if server or servers_file else None), model=model, preset=preset
     )
     file = read_problems(
         problems,
@@ -69,6 +79,20 @@ def run(
         typer.echo(f"skipped {problems}:{row.line}: {field}{row.why}. {row.fix}", err=True)
     # The card is published: it names the file, not where it lay.
     source = problems if "://" in problems else Path(problems).name
+    if dry_run:
+        with options.progress_line(quiet) as show:
+            found = pipeline.dry_run(
+                file.problems,
+                out,
+                settings,
+                pilot=pilot,
+                price=price,
+                on_progress=show,
+                source=source,
+                lines=file.lines,
+            )
+        options.print_estimate(found, json)
+        return
     with options.progress_line(quiet) as show:
         result = pipeline.run(file.problems, out, settings, on_progress=show, source=source, lines=file.lines)
     options.print_result(result, json)

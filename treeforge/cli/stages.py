@@ -21,13 +21,14 @@ Overrides = Annotated[
 def search(
     run: options.Run,
     server: options.Servers = None,
+    servers_file: options.ServersFile = None,
     concurrency: options.Concurrency = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Grow the trees that have not ended yet (the only stage that needs the model)."""
     from treeforge import pipeline
 
-    machine = options.machine_for(run, None, options.machine_overrides(concurrency, server))
+    machine = options.machine_for(run, None, options.machine_overrides(concurrency, server, servers_file))
     with options.progress_line(quiet) as show:
         progress = pipeline.search(run, machine=machine, on_progress=show)
     typer.echo(f"{run}: {progress.finished} of {progress.trees} trees; next: treeforge label {run}")

@@ -101,6 +101,8 @@ class Progress(msgspec.Struct):
     """Outcomes in the trees that ended in this sitting."""
     correct: int = 0
     """Of these, correct."""
+    search_seconds: float = 0.0
+    """Wall time of this sitting's search, without the time the policy took to start; set at its end."""
 
 
 class _OpenTree:
@@ -185,6 +187,7 @@ class Forest:
             await self._stop()
             raise
         finally:
+            self.progress.search_seconds = self._clock() - self._started
             watchdog.cancel()
 
     def _work(self, problems: Iterator[tuple[int, Problem]]) -> bool:
@@ -407,6 +410,7 @@ class Forest:
         machine, progress = self.machine, self.progress
         answered_before: int | None = None
         attempt = 0
+        started = self._clock()
         while True:
             try:
                 samples = _checked(await self._attempt(request), request.n)
@@ -417,20 +421,20 @@ class Forest:
             if answered_before is None:
                 answered_before = self._answered
             alive = self._answered > answered_before
-            if isinstance(error, RequestFailedError) and (
-                not error.retryable or (attempt >= machine.retries and alive)
-            ):
+            delay = min(machine.backoff * 2.0**attempt, 30.0) * random.uniform(0.5, 1.0)
+            if isinstance(error, RequestFailedError) and error.retry_after is not None:
+                delay = max(delay, min(error.retry_after, 300.0))
+            late = self._clock() + delay - started > machine.request_total_timeout
+            spent = attempt >= machine.retries or late
+            if isinstance(error, RequestFailedError) and (not error.retryable or (spent and alive)):
                 progress.errors += 1
                 _log.warning("tree %d: request given up: %s", request.tree, error)
                 return (Sample(str(error)[:500], "error"),) * request.n
-            if attempt >= machine.retries:
+            if spent:
                 raise PolicyUnavailableError(
                     f"the policy answered nothing in {attempt + 1} attempts, the last time: {error}. "
                     "Everything answered before is in the journal; resume when it is back."
                 ) from error
-            delay = min(machine.backoff * 2.0**attempt, 30.0) * random.uniform(0.5, 1.0)
-            if isinstance(error, RequestFailedError) and error.retry_after is not None:
-                delay = max(delay, min(error.retry_after, 300.0))
             attempt += 1
             progress.retries += 1
             _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, delay)

@@ -48,6 +48,14 @@ class JournalTotals(msgspec.Struct, frozen=True):
     """Size of the database with its write-ahead log."""
 
 
+class TreeCost(msgspec.Struct, frozen=True):
+    """What one tree took."""
+
+    requests: int
+    completions: int
+    tokens: int
+
+
 class Journal:
     """Open with `Journal.open`, close when done. One process writes; others may read with `read_only`."""
 
@@ -164,8 +172,13 @@ class Journal:
 
     def requests_of(self, trees: Iterable[int]) -> int:
         """Rows of these trees."""
-        rows = dict(self._select("SELECT tree, count(*) FROM samples GROUP BY tree"))
-        return sum(rows.get(tree, 0) for tree in trees)
+        return sum(cost.requests for cost in self.costs(trees))
+
+    def costs(self, trees: Iterable[int]) -> list[TreeCost]:
+        """What each of these trees took."""
+        rows = self._select("SELECT tree, count(*), sum(completions), sum(tokens) FROM samples GROUP BY tree")
+        known = {tree: TreeCost(*cost) for tree, *cost in rows}
+        return [known.get(tree, TreeCost(0, 0, 0)) for tree in trees]
 
     def copy_to(self, path: Path) -> None:
         """Write a copy of the whole journal as it stands, also while another process writes to it."""

@@ -22,7 +22,7 @@ from treeforge.hashing import digest_object
 from treeforge.problem import Problem
 from treeforge.store.blocks import Kind, TreeFiles
 from treeforge.store.files import atomic_file, storage_error
-from treeforge.store.journal import Journal
+from treeforge.store.journal import Journal, TreeCost
 from treeforge.store.tables import (
     SCHEMA_VERSION,
     TABLE_KEY,
@@ -305,6 +305,15 @@ class RunFolder:
             for number, tree in trees_from_table(nodes):
                 status, reason = statuses[number]
                 yield number, TreeRecord(self.problems[number].problem_id, tree, rows.get(number, ()), status, reason)
+
+    def costs(self, numbers: Sequence[int]) -> list[TreeCost]:
+        """What those of these trees took that ended and did not fail."""
+        statuses = self.statuses()
+        journal = Journal.open(self.path / "journal.sqlite", read_only=True)
+        try:
+            return journal.costs([number for number in numbers if statuses[number][0] in ("done", "exhausted")])
+        finally:
+            journal.close()
 
     def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number, nodes, rollouts) of those trees that wait for the rest of their block; they go before its tables."""
