@@ -62,6 +62,19 @@ class StepsConfig(Config, frozen=True, kw_only=True):
     """Text put before the first step: the start of the assistant's message or of the completion."""
     delimiter: str = "\n"
     """Ends a step; kept at the end of the step's text."""
+    split: Literal["delimiter", "sentence", "turns"] = "delimiter"
+    """Where a completion is cut into steps: after each delimiter; after each sentence; or before each turn of a long
+    reasoning trace, a sentence that begins with one of `turn_words`. The last two need `search.sample = "rollout"`."""
+    turn_words: tuple[str, ...] = (
+        "Wait", "But wait", "Hmm", "Alternatively", "Actually", "Hold on", "On second thought", "Let me check",
+        "Let me verify", "Let me try", "Another way", "Another approach",
+    )  # fmt: skip
+    """How a new turn begins."""
+    think_open: str = "<think>"
+    """Opens a reasoning model's thinking section; '' where the model's own template has opened it already."""
+    think_close: str = "</think>"
+    """Closes it. An answer marker inside the section does not end the trajectory, and a completion that ends inside it
+    is truncated, without an answer. '' for models without such a section."""
     stop: tuple[str, ...] = ()
     """Strings at which the model must stop; never part of a step."""
     answer_markers: tuple[str, ...] = ("The answer is", "\\boxed{")
@@ -75,6 +88,8 @@ class StepsConfig(Config, frozen=True, kw_only=True):
             raise ValueError("delimiter must not be empty")
         if "{question}" not in self.prompt:
             raise ValueError("prompt must contain {question}")
+        if self.split == "turns" and not all(self.turn_words):
+            raise ValueError("turn_words must not be empty")
 
 
 class SamplingConfig(Config, frozen=True, kw_only=True):
@@ -90,10 +105,12 @@ class SamplingConfig(Config, frozen=True, kw_only=True):
     """Tokens of one completion to the end."""
     max_step_tokens: int = 128
     """Tokens of one step where steps are sampled one at a time."""
+    continuations: int = 0
+    """How often a completion that `max_tokens` cut off is continued, with `max_tokens` more each time."""
 
     def __post_init__(self) -> None:
         _positive(self, "max_tokens", "max_step_tokens")
-        _not_negative(self, "temperature", "top_k")
+        _not_negative(self, "temperature", "top_k", "continuations")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be in (0, 1], not {self.top_p!r}")
 
@@ -194,6 +211,12 @@ class Recipe(Config, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _positive(self, "block")
+        by_step = self.search.sample == "step" or self.search.strategy == "exhaustive"
+        if self.steps.split != "delimiter" and by_step:
+            raise ValueError(
+                f"steps.split '{self.steps.split}' needs whole completions (search.sample = 'rollout', strategy "
+                "'mcts'): no stop string ends such a step"
+            )
         if not -(2**63) <= self.seed < 2**63:
             raise ValueError(f"seed must fit in 64 bits, not {self.seed}")
 

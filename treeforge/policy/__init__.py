@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from treeforge.config import Machine, Recipe
 from treeforge.errors import ConfigError
 from treeforge.policy.base import ImmediatePolicy, Policy
+from treeforge.policy.continuing import Continuing
 from treeforge.policy.scripted import SCRIPTED_STEPS, ScriptedPolicy, World
 
 __all__ = ["SCRIPTED_STEPS", "ImmediatePolicy", "Policy", "ScriptedPolicy", "World", "open_policy"]
@@ -17,6 +19,13 @@ def open_policy(recipe: Recipe, machine: Machine) -> Policy:
 
     Raises `ConfigError` (unknown model, no server) or `MissingExtraError` (the pip line to run).
     """
+    policy = _open(recipe, machine)
+    if recipe.sampling.continuations:
+        return Continuing(policy, recipe.steps, recipe.sampling.continuations)
+    return policy
+
+
+def _open(recipe: Recipe, machine: Machine) -> Policy:
     config = recipe.policy
     if config.backend == "scripted":
         steps = recipe.steps
@@ -33,13 +42,14 @@ def open_policy(recipe: Recipe, machine: Machine) -> Policy:
         )
     from treeforge.policy.server import ServerPolicy
 
-    if not machine.servers:
+    if not machine.servers and not machine.servers_file:
         raise ConfigError("policy.backend 'server' needs at least one server: --server http://127.0.0.1:8000/v1")
     return ServerPolicy(
         config.model,
         recipe.steps,
         recipe.sampling,
         servers=machine.servers,
+        servers_file=Path(machine.servers_file) if machine.servers_file else None,
         api_key=os.environ.get(machine.api_key_env),
         timeout=machine.request_timeout,
         concurrency=machine.concurrency,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from treeforge.config import Recipe
 from treeforge.hashing import chain, derive_seed, digest, digest_object, encode_text, request_digest
-from treeforge.policy.steps import parse
+from treeforge.policy.steps import ends_thinking, parse, starts_thinking
 from treeforge.problem import Problem
 from treeforge.sample import Mode, Request, Sample
 from treeforge.tree import Finish, Rollout, TreeBuilder
@@ -31,6 +31,7 @@ class GrowingTree:
     """One problem's tree while it grows. Strategies call `request` and `absorb`."""
 
     __slots__ = (
+        "_thinking",
         "_verdicts",
         "base",
         "builder",
@@ -67,6 +68,8 @@ class GrowingTree:
         self.tokens = 0
         """Tokens sampled so far."""
         self._verdicts: dict[str, tuple[int, str]] = {}
+        self._thinking: set[int] = {0} if starts_thinking(recipe.steps) else set()
+        """Nodes whose prefix ends inside a thinking section."""
         self.errors: list[str] = []
         """Messages of the engine errors so far."""
         root = digest(encode_text(problem.problem_id), encode_text(problem.question))
@@ -115,9 +118,10 @@ class GrowingTree:
         visits, value_sum = builder.visits, builder.value_sum
         judged = correct = tokens = 0
         new: list[int] = []
+        thinking = node in self._thinking
         for sample in samples:
             tokens += sample.tokens
-            steps, finish = parse(sample, step_format, room)
+            steps, finish = parse(sample, step_format, room, thinking=thinking)
             if finish == _ERROR:
                 self.errors.append(sample.text)
                 rollouts.append(Rollout(node, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
@@ -192,10 +196,16 @@ class GrowingTree:
         else:
             row = builder.add(node, first, token_count=tokens, logprob=logprob)
             new.append(row)
+            self._note_thinking(node, row, first)
         if finish != _OPEN and not ends:
             rest = _NAN if sample.logprob is None else sample.logprob - logprob
             self._own_rollout(row, steps[1:], answer, verdict, finish, max(sample.tokens - tokens, 0), rest)
         return row
+
+    def _note_thinking(self, node: int, row: int, text: str) -> None:
+        inside, opens = node in self._thinking, self.steps.think_open
+        if (inside or (opens and opens in text)) and ends_thinking(text, self.steps, thinking=inside):
+            self._thinking.add(row)
 
     def _sibling(self, node: int, text: str, finish: int) -> int | None:
         """The child with this text *and* this ending, where the first one with the text ended otherwise."""
