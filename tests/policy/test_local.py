@@ -32,7 +32,11 @@ from treeforge.tree import Finish
 T = TypeVar("T")
 MODEL = "smollm2-135m"
 PRESET = PRESETS["smollm"]
+# One example instead of eight: evaluating the eight takes most of a short test's time.
+EXAMPLE = "Question: What is 7 * 8 - 15?\nAnswer:\nFirst, 7 * 8 = 56.\nThen, 56 - 15 = 41.\nThe answer is 41.\n\n"
+BRIEF = msgspec.structs.replace(PRESET.steps, prompt=EXAMPLE + "Question: {question}\nAnswer:\n")
 QUICK = SamplingConfig(temperature=0.8, max_tokens=24, max_step_tokens=24)
+ENDLESS = SamplingConfig(temperature=0.8, max_tokens=400)
 QUESTION = "Ann has 5 red cups and 3 blue cups. How many cups does Ann have?"
 
 
@@ -43,7 +47,7 @@ def request(mode: Mode = "rollout", n: int = 2, prefix: str = "", seed: int = 7,
 def with_policy(
     use: Callable[[LocalPolicy], Awaitable[T]],
     *,
-    steps: StepsConfig = PRESET.steps,
+    steps: StepsConfig = BRIEF,
     sampling: SamplingConfig = QUICK,
     slots: int = 4,
     model: str = MODEL,
@@ -254,6 +258,32 @@ def test_a_damaged_file_is_told_before_the_run(data: bytes, tmp_path: Path):
         sample_once(request(), model=str(file))
 
 
+class CountingServer:
+    """llama.cpp's server, and what reached it: completions started and events sent back."""
+
+    def __init__(self, server: Any) -> None:
+        self.server, self.started, self.events = server, 0, 0
+
+    def handle_completions(self, body: dict[str, Any], receive: Callable[[dict[str, Any]], bool]) -> None:
+        def counted(chunk: dict[str, Any]) -> bool:
+            self.events += 1
+            return receive(chunk)
+
+        self.started += 1
+        self.server.handle_completions(body, counted)
+
+    async def first_event(self) -> None:
+        while self.events == 0:
+            await asyncio.sleep(0.01)
+
+
+def count(policy: LocalPolicy) -> CountingServer:
+    engine = policy._engine
+    assert engine is not None
+    engine._server = CountingServer(engine._server)
+    return engine._server
+
+
 # With the real model --------------------------------------------------------------------------------------------------
 
 
@@ -265,8 +295,8 @@ def test_a_step_and_a_rollout():
         assert "\n" not in sample.text
         if sample.finish == "delimiter" and sample.text.strip():
             parsed = parse(sample, PRESET.steps, max_steps=16)
-            assert parsed.steps == [sample.text + "\n"]
-            assert parsed.finish in (Finish.OPEN, Finish.ANSWERED)
+            assert parsed[0] == [sample.text + "\n"]
+            assert parsed[1] in (Finish.OPEN, Finish.ANSWERED)
     for sample in rollouts:
         assert 1 <= sample.tokens <= QUICK.max_tokens
         assert len(sample.step_tokens) == len(split_steps(sample.text, "\n"))
@@ -277,36 +307,24 @@ def test_a_step_and_a_rollout():
 @pytest.mark.slow
 @pytest.mark.usefixtures("pulled_model")
 class TestRealModel:
-    def test_samples_depend_on_prompt_and_seed_only(self):
-        """Not on what else is in the batch, on what a slot remembers, or on how many samples are asked for."""
-
+    def test_samples_of_a_request_have_seeds_of_their_own(self):
         async def use(policy: LocalPolicy) -> None:
-            one = request(n=4, seed=2**62 + 11)
-            alone = await policy.sample(one)
-            again = await policy.sample(one)
-            others = [request(n=2, seed=i, question=f"What is {i} + 2?") for i in range(4)]
-            (busy, *_) = await asyncio.gather(*map(policy.sample, [one, *others]))
-            (first,) = await policy.sample(request(n=1, seed=2**62 + 11))
-            assert alone == again == busy
-            assert first == alone[0]
-            assert len({sample.text for sample in alone}) > 1
-            assert alone != await policy.sample(request(n=4, seed=2**62 + 12345))
+            many = request(n=5, seed=2**62 + 11)  # more than the slots
+            (samples, others) = await asyncio.gather(policy.sample(many), policy.sample(request(n=5, seed=3)))
+            assert len(samples) == len(others) == 5
+            assert len({sample.text for sample in samples}) > 1
+            assert samples != others
 
-        with_policy(use, slots=8)
-
-    def test_more_samples_than_slots(self):
-        (samples,) = sample_once(request(n=5), slots=2)
-        assert len(samples) == 5
-        assert len({sample.text for sample in samples}) > 1
+        with_policy(use, slots=2)
 
     def test_greedy(self):
         greedy = msgspec.structs.replace(QUICK, temperature=0.0)
-        (first, second) = sample_once(request(n=3, seed=1), request(n=3, seed=99), sampling=greedy)
-        assert len({sample.text for sample in first + second}) == 1
+        (samples,) = sample_once(request(n=3, seed=1), sampling=greedy)
+        assert len({sample.text for sample in samples}) == 1
 
     def test_counts_and_logprobs_add_up(self):
-        long = msgspec.structs.replace(QUICK, max_tokens=120)
-        (samples,) = sample_once(request(n=8), sampling=long, slots=8)
+        long = msgspec.structs.replace(QUICK, max_tokens=60)
+        (samples,) = sample_once(request(n=4), sampling=long, slots=8)
         assert any(len(split_steps(sample.text, "\n")) > 1 for sample in samples)
         for sample in samples:
             if sample.text:
@@ -316,7 +334,9 @@ class TestRealModel:
 
     def test_a_step_has_the_same_chance_alone_and_in_a_rollout(self):
         greedy = SamplingConfig(temperature=0.0, max_tokens=80, max_step_tokens=80)
-        ((step,), (rollout,)) = sample_once(request("step", n=1), request("rollout", n=1), sampling=greedy)
+        requests = [request("step", n=1), request("step", n=1), request("rollout", n=1)]
+        # The first leaves its prompt in the only slot, so that the other two start alike, to the last rounding.
+        (_, (step,), (rollout,)) = sample_once(*requests, sampling=greedy, slots=1)
         assert split_steps(rollout.text, "\n")[0] == step.text + "\n"
         assert rollout.step_tokens[0] == step.tokens
         assert step.logprob is not None
@@ -348,7 +368,7 @@ class TestRealModel:
                 (*_, last) = engine.complete(body, lambda: False)
                 assert last["timings"]["prompt_n"] < 20 < last["timings"]["cache_n"]
 
-        with_policy(use)
+        with_policy(use, steps=PRESET.steps)
 
     def test_a_prompt_that_does_not_fit(self):
         async def use(policy: LocalPolicy) -> None:
@@ -369,33 +389,33 @@ class TestRealModel:
             sample_once(request(), steps=steps, slots=1)
 
     def test_cancelling_frees_the_slots(self):
-        long = SamplingConfig(temperature=0.8, max_tokens=400)
-        endless = msgspec.structs.replace(PRESET.steps, stop=())
-
         async def use(policy: LocalPolicy) -> None:
+            counted = count(policy)
             tasks = [asyncio.create_task(policy.sample(request(n=2, seed=i))) for i in range(6)]
-            await asyncio.sleep(0.3)
+            await counted.first_event()
             for task in tasks:
                 task.cancel()
             done = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(outcome, asyncio.CancelledError) for outcome in done)
-            (sample,) = await asyncio.wait_for(policy.sample(request("step", n=1)), 60)
+            (sample,) = await policy.sample(request("step", n=1))
             assert sample.tokens > 0
+            assert counted.started == 2 + 1  # four slots hold two of the six; the others never reached llama.cpp
+            assert counted.events < ENDLESS.max_tokens  # of four times that
 
-        with_policy(use, sampling=long, steps=endless)
+        with_policy(use, sampling=ENDLESS, steps=msgspec.structs.replace(BRIEF, stop=()))
 
     def test_closing_while_sampling(self):
-        long = SamplingConfig(temperature=0.8, max_tokens=400)
-        endless = msgspec.structs.replace(PRESET.steps, stop=())
-
         async def use(policy: LocalPolicy) -> None:
+            counted = count(policy)
             tasks = [asyncio.create_task(policy.sample(request(n=2, seed=i))) for i in range(12)]
-            await asyncio.sleep(0.3)
-            await asyncio.wait_for(policy.close(), 60)
+            await counted.first_event()
+            await policy.close()
             done = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(outcome, PolicyUnavailableError) for outcome in done)
+            assert counted.started == 2
+            assert counted.events < ENDLESS.max_tokens
 
-        with_policy(use, sampling=long, steps=endless)
+        with_policy(use, sampling=ENDLESS, steps=msgspec.structs.replace(BRIEF, stop=()))
 
     def test_identity(self):
         async def use(policy: LocalPolicy) -> dict[str, Any]:
@@ -412,6 +432,7 @@ class TestRealModel:
     def test_nothing_is_printed_and_no_close_is_no_crash(self):
         code = """
             import asyncio
+            import msgspec
             from treeforge.policy.local import LocalPolicy
             from treeforge.policy.prompts import PRESETS
             from treeforge.problem import make_problem
@@ -419,7 +440,8 @@ class TestRealModel:
 
             async def main():
                 preset = PRESETS["smollm"]
-                policy = LocalPolicy("smollm2-135m", preset.steps, preset.sampling, slots=2)
+                steps = msgspec.structs.replace(preset.steps, prompt="{question}")
+                policy = LocalPolicy("smollm2-135m", steps, preset.sampling, slots=2)
                 await policy.start()
                 problem = make_problem("What is 2 + 3?", "5")
                 await policy.sample(Request(problem, "", 2, "step", 1, b"", 0))
@@ -429,6 +451,6 @@ class TestRealModel:
             asyncio.run(main())
         """
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=600, check=False
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

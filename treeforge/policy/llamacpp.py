@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ Chunk = dict[str, Any]
 
 _MOST_SLOTS = 64  # more gain nothing on a CPU and take memory: about 50 MB each for the default model
 _LISTENER_SECONDS = 60.0
+_STOP_CHECK_SECONDS = 0.1  # how often a completion that waits for slots asks whether it is still wanted
 _PLACEHOLDER = "[[treeforge-question]]"  # braces mean something to templates
 
 
@@ -42,7 +44,8 @@ class Engine:
         """
         xllamacpp = _import_xllamacpp()
         self.version = f"xllamacpp {xllamacpp.__version__}"
-        self.slots = min(slots, _MOST_SLOTS)
+        self.slots = self._free = min(slots, _MOST_SLOTS)
+        self._turn, self._freed = threading.Lock(), threading.Condition()
         self._key = secrets.token_hex(16)
         self._token_texts: dict[int, str] = {}
         # Copies of a slot pass through files; nothing else is written.
@@ -53,10 +56,9 @@ class Engine:
         parameters.n_ctx = self.slots * context
         parameters.cpuparams.n_threads = threads or _available_cores()
         parameters.verbosity = -1  # llama.cpp would write its log to our stderr
-        # Flash attention rounds by how the batch is cut. Without it the default model's samples are the same to the bit
-        # on a CPU, whatever else is in the batch and in the cache, at some 10% more time; the kernels of other
-        # quantisations (Q4_K) still round by batch.
-        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        # Flash attention, where the model and the device have it: 10 to 25% less time. It rounds by how the batch is
+        # cut, so that a sample may differ when others run beside it; the journal is what makes a run reproducible.
+        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_AUTO
         parameters.fit_params = False  # the context must not depend on what memory happens to be free
         parameters.cache_ram_mib = 0  # up to 8 GB of old prompts otherwise
         parameters.api_keys = [self._key]
@@ -82,23 +84,50 @@ class Engine:
     def complete(self, body: dict[str, Any], stopped: Callable[[], bool]) -> list[Chunk]:
         """Stream a completion (fields as of llama.cpp's /v1/completions) and return its events, in order of arrival.
 
-        `stopped` is asked at every event; once it is true the rest is given up and `StoppedError` raised. Raises
-        `RequestFailedError` with the server's own words.
+        `stopped` is asked while slots are waited for and at every event; once it is true the rest is given up and
+        `StoppedError` raised. Raises `RequestFailedError` with the server's own words.
         """
         chunks: list[Chunk] = []
+        held = self._take(body.get("n", 1), stopped)
 
         def receive(chunk: Chunk) -> bool:
+            nonlocal held
             chunks.append(chunk)
+            if held > 1 and _ended(chunk):
+                held -= 1
+                self._give(1)
             return stopped()
 
-        # The native layer swallows what a callback raises, so the callback does nothing that could.
-        self._server.handle_completions({**body, "stream": True, "verbose": True}, receive)
+        try:
+            # The native layer swallows what a callback raises, so the callback does nothing that could.
+            self._server.handle_completions({**body, "stream": True, "verbose": True}, receive)
+        finally:
+            self._give(held)
         if stopped():
             raise StoppedError
         for chunk in chunks:
             if "__verbose" not in chunk:
                 raise _failure(chunk)
         return chunks
+
+    def _take(self, samples: int, stopped: Callable[[], bool]) -> int:
+        """Wait until as many slots are free.
+
+        llama.cpp would let a completion wait too, but asks whether it is still wanted only after its first token.
+        """
+        wanted = min(samples, self.slots)
+        with self._turn, self._freed:  # one completion gathers slots at a time, so that small ones do not starve it
+            while not stopped():
+                if self._free >= wanted:
+                    self._free -= wanted
+                    return wanted
+                self._freed.wait(_STOP_CHECK_SECONDS)
+        raise StoppedError
+
+    def _give(self, slots: int) -> None:
+        with self._freed:
+            self._free += slots
+            self._freed.notify()
 
     def chat_prompt(self, system: str, user: str) -> str:
         """The model's own chat template around a user message, `{question}` in it kept: a completion prompt.
@@ -149,6 +178,11 @@ class Engine:
         if "error" in reply:
             raise _failure(reply)
         return reply
+
+
+def _ended(chunk: Chunk) -> bool:
+    native = chunk.get("__verbose")
+    return isinstance(native, dict) and native.get("stop") is True
 
 
 def _failure(chunk: Chunk) -> PolicyError:

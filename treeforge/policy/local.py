@@ -59,9 +59,9 @@ class LocalPolicy:
     async def sample(self, request: Request) -> tuple[Sample, ...]:
         """`request.n` samples, in order; sample i has the seed `request.seed` + i.
 
-        For the default model on a CPU that makes it a function of (model file, prompt, seed), whatever runs beside it;
-        other quantisations and GPUs may round differently in another batch. Raises `RequestFailedError`, not retryable
-        where the prompt does not fit.
+        Not the same samples again for certain: rounding depends on what else is in the batch, and a token may then
+        turn out otherwise. The journal, not the seed, is what reproduces a run. Raises `RequestFailedError`, not
+        retryable where the prompt does not fit.
         """
         engine = self._engine
         if engine is None or self._closing.is_set():
