@@ -15,10 +15,10 @@ demo: $(STAMP)  ## The main job on the embedded model: 10 word problems to train
 	$(BIN)/python scripts/demo.py
 
 test: $(STAMP)  ## The quick tests
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not vllm and not train"
 
 test-slow: $(STAMP)  ## The slow tests: real models, kill and resume
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto -m "slow and not vllm and not train"
 
 test-all: test test-slow  ## All tests
 
@@ -32,8 +32,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## Speed and memory of the engine; results: docs/performance.md
+bench: $(STAMP)  ## Speed and memory of the engine, the answer checker, the journal; results: docs/performance.md
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/answers.py
+	$(BIN)/python benchmarks/journal.py --completions 200000
 
 docs: $(STAMP)  ## The command reference, from --help
 	$(BIN)/python scripts/make_command_reference.py

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from treeforge.label import AnswerChecker
 from treeforge.problem import make_problem
 from treeforge.verdict import Verdict
@@ -51,16 +49,6 @@ def test_what_is_remembered_is_bounded() -> None:
 
 def test_a_marker_with_nothing_after_it_is_no_answer() -> None:
     assert AnswerChecker().judge(PROBLEM, "70 + 2 = 72. The answer is").verdict is not Verdict.CORRECT
-
-
-def test_a_remembered_answer_costs_next_to_nothing() -> None:
-    checker = AnswerChecker()
-    text = "Tom has 3 boxes of 24 apples. 3 * 24 = 72.\nThe answer is 72."
-    checker.judge(PROBLEM, text)
-    start = time.process_time()
-    for _ in range(20_000):
-        checker.judge(PROBLEM, text)
-    assert (time.process_time() - start) / 20_000 < 20e-6
 
 
 def test_statistics_count_what_was_remembered_and_how_the_rest_was_decided() -> None:

@@ -57,4 +57,4 @@ def test_extraction_takes_linear_time(piece: str) -> None:
         return time.process_time() - start
 
     seconds(100)
-    assert seconds(40_000) < 0.5
+    assert seconds(40_000) < 10  # quadratic would be minutes

@@ -40,6 +40,33 @@ def test_answers_in_texts(row: dict[str, object]) -> None:
     assert (judgement.verdict is Verdict.CORRECT) == row["equal"], judgement
 
 
+def kinds() -> dict[str, list[tuple[str, str, bool, bool]]]:
+    """Heading of `pairs.txt` -> its pairs (A, B, equal, both ways)."""
+    found: dict[str, list[tuple[str, str, bool, bool]]] = {}
+    heading = ""
+    for line in (HERE / "pairs.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            heading = line[2:]
+        elif heading and (mark := next((m for m in (" ||| ", " >>> ") if m in line), "")):
+            a, b = line.split(mark)
+            found.setdefault(heading, []).append((a, b, heading.startswith("EQUAL"), mark == " ||| "))
+    return found
+
+
+PAIRS = kinds()
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_pairs_by_kind(kind: str) -> None:
+    wrong = []
+    for a, b, equal, both_ways in PAIRS[kind]:
+        for prediction, gold in ((a, b), (b, a)) if both_ways else ((a, b),):
+            judgement = check(prediction, gold)
+            if (judgement.verdict is Verdict.CORRECT) != equal:
+                wrong.append((prediction, gold, judgement))
+    assert not wrong
+
+
 INTEGERS = st.integers(-(10**6), 10**6)
 COEFFICIENTS = st.lists(st.integers(-9, 9), min_size=2, max_size=5).filter(any)
 

@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 
 import treeforge
 from treeforge.label import check
+from treeforge.label.symbolic import symbolic_same
+from treeforge.label.syntax import Add, Big, Call, Num, Pow, Sym
 from treeforge.verdict import Judgement, Verdict
 
 PACKAGE = Path(treeforge.__file__).parent
+FUZZ = Path(__file__).resolve().parents[2] / "benchmarks" / "answers_fuzz.py"
 BOMBS = [
     "10^10^10^10",
     "10^{10^{10^{10}}}",
@@ -56,6 +59,13 @@ PAYLOADS = [
     "open('{path}', 'w')",
     "\\boxed{{__import__('pathlib').Path('{path}').touch()}}",
     "[open('{path}','w') for x in (1,)]",
+    "\\sum_{{k=1}}^{{\\infty}} \\frac{{1}}{{k^2}} + \\mathrm{{open('{path}','w')}}",
+    "\\operatorname{{__import__('os').system('touch {path}')}}(1) + \\int_0^1 \\sqrt{{x}} dx",
+    "{{\"answer\": \"__import__('os').system('touch {path}')\"}}",
+    "```python\nopen('{path}', 'w')\n```",
+    "<answer>$(touch {path})</answer>",
+    "\\input{{|touch {path}}}",
+    "\\write18{{touch {path}}}",
 ]
 
 
@@ -64,7 +74,7 @@ def test_bombs_give_a_verdict_in_no_time(bomb: str) -> None:
     for prediction, gold in ((bomb, "17"), ("17", bomb), (bomb, "x^2+1"), (bomb, "\\sin x")):
         start = time.process_time()
         judgement = check(prediction, gold)
-        assert time.process_time() - start < 0.5
+        assert time.process_time() - start < 10  # a bomb that goes off takes hours
         assert judgement.verdict is not Verdict.CORRECT
 
 
@@ -77,9 +87,20 @@ def test_payloads_are_never_executed(payload: str, tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name", ["__import__('os').system('touch {path}')", "open('{path}','w')"])
+def test_sympy_parses_no_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "executed"
+    name = name.format(path=path)
+    for node in (Sym(name), Call(name, (Num(1),)), Big("sum", name, Num(1), Num(3), Sym(name))):
+        symbolic_same(Add((node, Num(1))), Pow(node, Num(2)))
+    assert not path.exists()
+
+
 def test_the_package_evaluates_no_text() -> None:
     forbidden = re.compile(
-        r"(?<![\w.])(?:eval|exec|sympify|parse_expr|parse_latex|literal_eval|compile)\(|pickle\.loads?"
+        r"(?<![\w.])(?:eval|exec|compile)\(|pickle\.loads?"
+        r"|\b(?:sympify|parse_expr|parse_latex|parse_maxima|parse_mathematica|lambdify|literal_eval|numexpr)\b(?!`)"
+        r"|\bsympy\.S\(|\bos\.(?:system|popen|exec\w*)\(|shell=True"
     )
     found = [
         f"{path.name}: {match.group()}"
@@ -114,6 +135,16 @@ def test_any_text_gives_a_judgement(prediction: str, gold: str) -> None:
     judgement = check(prediction, gold, symbolic=False)
     assert isinstance(judgement, Judgement)
     assert "\n" not in judgement.reason
+
+
+@pytest.mark.slow
+def test_seeded_hostile_texts() -> None:
+    """No exception, none over a second; the benchmark does a million."""
+    if not FUZZ.exists():
+        pytest.skip("benchmarks/ is not here")
+    command = [sys.executable, str(FUZZ), "--texts", "40000", "--seed", "7"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert result.returncode == 0, result.stdout
 
 
 @settings(max_examples=300, deadline=2000)

@@ -17,6 +17,7 @@ from treeforge.label.syntax import (
     Const,
     Div,
     Matrix,
+    Mul,
     Neg,
     Node,
     Num,
@@ -32,6 +33,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">", "floor": "floor", "ceil": "c
 _BARE_ARGUMENT = frozenset(("num", "sym", "const", "macro", "{", "|", "repeating", "angle"))
 _APPLIED = frozenset("fghFGHW")
 """Letters that, with a bracket right after them, are functions and not factors."""
+_DIFFERENTIALS = (Sym("d"), Sym("partial"))
 _INVERTIBLE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
 _VARIADIC = frozenset(("max", "min", "gcd", "lcm"))
 _ARITIES = {"log": (1, 2), "binom": (2,), "mod": (2,)}
@@ -105,12 +107,18 @@ class Atoms(Cursor, ABC):
             return EMPTY_SET
         bars, self.bars = self.bars, 0
         inner = self.sequence()
-        if self.token.kind == "choose":
-            self.advance()
-            inner = Call("binom", (inner, self.sequence()))
+        inner = self.infix(inner)
         self.bars = bars
         self.expect("}")
         return inner
+
+    def infix(self, left: Node) -> Node:
+        """`n \\choose k` and `a \\over b`, which take all that stands on either side of them in their group."""
+        if self.token.kind != "infix":
+            return left
+        choose = self.advance().value == "choose"
+        right = self.sequence()
+        return Call("binom", (left, right)) if choose else Div(left, right)
 
     def atom(self) -> Node:
         """A number, name, function, group or bracket."""
@@ -123,15 +131,10 @@ class Atoms(Cursor, ABC):
             if token.value in ("i", "I") and token.value not in self.bound:
                 return IMAGINARY
             following = self.token
-            if (
-                following.kind == "{" and self.peek().kind == "open" and token.value in _APPLIED
-            ):  # sympy's f{\\left(x\\right)}
-                self.advance()
-                node = Call(token.value, self._arguments())
-                self.expect("}")
-                return node
+            if token.value in _APPLIED and self._applies(Sym(token.value)):
+                return self.applied(Sym(token.value))
             if following.kind == "open" and following.value == "(" and not following.spaced:
-                if token.value in _APPLIED or self._names_a_function():
+                if self._names_a_function():
                     return Call(token.value, self._arguments())
             elif following.kind == "num" and not following.spaced and following.value.isdigit():
                 self.advance()
@@ -160,6 +163,29 @@ class Atoms(Cursor, ABC):
         if kind in ("text", "word"):
             return self._words()
         return self._rare()
+
+    def _applies(self, name: Node) -> bool:
+        """Whether a bracket with the arguments of the function `name` follows."""
+        following = self.peek() if self.token.kind == "{" else self.token  # sympy writes f{\\left(x\\right)}
+        opened = following.kind == "open" and following.value == "(" and not following.spaced
+        return (
+            opened
+            and isinstance(name, Sym)
+            and name.name[0] in _APPLIED
+            and (len(name.name) < 2 or name.name[1] in "_'^")
+        )
+
+    def applied(self, name: Node) -> Node:
+        """`f'` or `f_1` with its arguments, where they follow."""
+        if not isinstance(name, Sym) or not self._applies(name):
+            return name
+        braced = self.token.kind == "{"
+        if braced:
+            self.advance()
+        node = Call(name.name, self._arguments())
+        if braced:
+            self.expect("}")
+        return node
 
     def _rare(self) -> Node:
         token = self.advance()
@@ -290,7 +316,7 @@ class Atoms(Cursor, ABC):
             raise ReadError(f"{name} of {len(args)} arguments")
         if not args:
             raise ReadError(f"{name} of nothing")
-        node: Node = Call(name, args)
+        node: Node = Pow(EULER, Mul((IMAGINARY, args[0]))) if name == "cis" else Call(name, args)
         return node if exponent is None else Pow(node, exponent)
 
     def _bare_argument(self, *, single: bool) -> Node:
@@ -302,6 +328,8 @@ class Atoms(Cursor, ABC):
             sign = -sign
         factors = [self.power()]
         while not single and self.token.kind in _BARE_ARGUMENT and not (self.token.kind == "|" and self.bars):
+            if self.integrals and self.token.value == "d" and self.peek().kind == "sym":
+                break  # dx
             factors.append(self.power())
         self.ascend()
         argument = product(factors)
@@ -315,7 +343,12 @@ class Atoms(Cursor, ABC):
         if name in ("frac", "binom"):
             a = self.argument(whole_number=False)
             b = self.argument(whole_number=False)
-            node = Div(a, b) if name == "frac" else Call("binom", (a, b))
+            derivative = _derivative(a, b) if name == "frac" else None
+            if derivative is not None:
+                function, of = derivative
+                node = Call(f"d/d{of}", (self.term() if function is None else function,))
+            else:
+                node = Div(a, b) if name == "frac" else Call("binom", (a, b))
         elif name == "sqrt":
             index: Node = Num(2)
             if self.token.kind == "open" and self.token.value == "[":
@@ -355,7 +388,9 @@ class Atoms(Cursor, ABC):
         return Big(name, var, low, high, body)
 
     def _integral(self, low: Node | None, high: Node | None) -> Node:
+        self.integrals += 1
         body = self.sum()
+        self.integrals -= 1
         while isinstance(body, Seq) and len(body.items) == 1:
             body = body.items[0]
         terms: list[Node] = list(body.terms) if isinstance(body, Add) else [body]
@@ -403,6 +438,8 @@ class Atoms(Cursor, ABC):
             return Seq("", "", tuple(row[0] for row in rows))
         if any(len(row) != len(rows[0]) for row in rows):
             raise ReadError("rows of different lengths")
+        if environment == "array" and len(rows) == len(rows[0]) == 1:
+            return rows[0][0]
         matrix = Matrix(tuple(rows))
         return Call("det", (matrix,)) if environment in ("vmatrix", "Vmatrix") else matrix
 
@@ -416,6 +453,17 @@ class Atoms(Cursor, ABC):
         ]
         self.tokens[self.at :] = kept
         self.token = self.tokens[self.at]
+
+
+def _derivative(a: Node, b: Node) -> tuple[Node | None, str] | None:
+    """(y, x) of the fraction `dy / dx`, (None, x) of the operator `d / dx`; None for other fractions."""
+    below = factors_of(b)
+    if len(below) != 2 or below[0] not in _DIFFERENTIALS or not isinstance(below[1], Sym):
+        return None
+    above = factors_of(a)
+    if above[0] != below[0]:
+        return None
+    return (product(above[1:]) if len(above) > 1 else None), below[1].name
 
 
 def _without_differential(node: Node) -> tuple[Node, str]:

@@ -7,9 +7,10 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from math import gcd
 from typing import Any
 
-from treeforge.label.exact import MAX_TERMS, InexactError
+from treeforge.label.exact import MAX_TERMS, InexactError, rational
 from treeforge.label.syntax import (
     EULER,
     INFINITY,
@@ -68,10 +69,12 @@ def ball(
     *,
     log_base: int = 0,
     at: Mapping[str, Ball] | None = None,
+    strict: bool = False,
 ) -> Ball:
     """The value of `node` at the rational `values`, as a complex ball computed with `bits` bits.
 
     `at` gives variables values that are real balls; `log_base` is the base of a `log` without one, 0 the natural one.
+    `strict` leaves out what stands for a sum or integral that cannot be worked out.
     Raises `InexactError` for what is no number,
     `LimitError` for what is too large.
     """
@@ -80,7 +83,7 @@ def ball(
         before = flint.ctx.prec
         flint.ctx.prec = bits
         try:
-            evaluation = _Evaluation(values, log_base, MAX_TERMS)
+            evaluation = _Evaluation(values, log_base, MAX_TERMS, strict)
             if at:
                 evaluation.balls = {name: flint.acb(x) for name, x in at.items()}
             return evaluation.value(node)
@@ -91,11 +94,11 @@ def ball(
 class _Evaluation:
     """One evaluation at one point and one precision."""
 
-    __slots__ = ("acb", "balls", "fmpq", "log_base", "terms", "values")
+    __slots__ = ("acb", "balls", "fmpq", "log_base", "strict", "terms", "values")
 
-    def __init__(self, values: Mapping[str, tuple[int, int]], log_base: int, terms: int) -> None:
+    def __init__(self, values: Mapping[str, tuple[int, int]], log_base: int, terms: int, strict: bool) -> None:
         flint = _flint()
-        self.values, self.log_base, self.terms = values, log_base, terms
+        self.values, self.log_base, self.terms, self.strict = values, log_base, terms, strict
         self.acb, self.fmpq = flint.acb, flint.fmpq
         self.balls: dict[str, Ball] = {}
 
@@ -162,6 +165,9 @@ class _Evaluation:
         self._guard(power * base.log())
         if isinstance(exponent, Num) and exponent.q == 1:
             return base**exponent.p
+        if base.imag.is_zero() and base.real < 0 and (share := _odd_root(exponent)) is not None:
+            real = (-base) ** self.acb(self.fmpq(*share))
+            return -real if share[0] % 2 else real
         return base**power
 
     def _guard(self, exponent: Ball) -> None:
@@ -251,6 +257,8 @@ class _Evaluation:
                 )
             except SystemError:  # what flint makes of an exception in the integrand: a limit was hit there
                 raise InexactError from None
+        if self.strict:
+            raise InexactError
         samples = [self._at(node, point, self.terms) for point in ((1789, 997), (2311, 499))]
         return self._unknown(node.op, [low, *([] if high is None else [high]), *samples])
 
@@ -265,13 +273,13 @@ class _Evaluation:
 
     def _with(self, var: str, x: Ball) -> _Evaluation:
         """The same evaluation with one more variable, at a ball."""
-        inner = _Evaluation(self.values, self.log_base, self.terms)
+        inner = _Evaluation(self.values, self.log_base, self.terms, self.strict)
         inner.balls = {**self.balls, var: x}
         return inner
 
     def _at(self, node: Big, point: tuple[int, int], terms: int) -> Ball:
         """The body of a sum or integral at one value of its variable."""
-        inner = _Evaluation({**self.values, node.var: point}, self.log_base, terms)
+        inner = _Evaluation({**self.values, node.var: point}, self.log_base, terms, self.strict)
         inner.balls = {name: x for name, x in self.balls.items() if name != node.var}
         return inner.value(node.body)
 
@@ -286,6 +294,18 @@ def analytic(node: Node) -> bool:
     if isinstance(node, Add | Mul | Neg | Div):
         return all(analytic(child) for child in children(node))
     return isinstance(node, Num | Sym | Const)
+
+
+def _odd_root(exponent: Node) -> tuple[int, int] | None:
+    """A constant exponent n/m in lowest terms with an odd m > 1: the root is real then, as in school."""
+    if not isinstance(exponent, Num | Div | Neg):
+        return None
+    try:
+        n, m = rational(exponent, {})
+    except (InexactError, ZeroDivisionError):
+        return None
+    m //= (common := gcd(n, m))
+    return (n // common, m) if m % 2 and m > 1 else None
 
 
 def _floor(x: Ball) -> Ball:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from treeforge.label.syntax import Based, Degree, Mul, Neg, Node, Num, Percent, Quantity, Seq, Sym, Text
+from treeforge.label.syntax import (
+    Based,
+    Degree,
+    Mul,
+    Neg,
+    Node,
+    Num,
+    Percent,
+    PlusMinus,
+    Quantity,
+    Relation,
+    Seq,
+    Sym,
+    Text,
+)
 from treeforge.label.tokens import LimitError, ReadError
 
 
@@ -25,7 +39,7 @@ def number(text: str) -> Num:
 def repeating(text: str) -> Num:
     """`0.1\\overline{6}`: the exact rational."""
     head, _, block = text.partition("\\")
-    block = block[block.index("{") + 1 : -1]
+    block = "".join(c for c in block if c.isdigit())
     whole, _, fixed = head.partition(".")
     scale, nines = 10 ** len(fixed), 10 ** len(block) - 1
     return Num(int(whole + fixed or "0") * nines + int(block), scale * nines)
@@ -61,6 +75,18 @@ def product(factors: list[Node]) -> Node:
 def _ungrouped(node: Node) -> Node:
     """Braces around one factor of a product only group it."""
     return node.items[0] if isinstance(node, Seq) and len(node.items) == 1 else node
+
+
+def spread_exclusions(items: list[Node]) -> list[Node]:
+    """`x ≠ 0, 1` and `x ≠ ±2` as `x ≠ 0, x ≠ 1` and `x ≠ 2, x ≠ -2`; other lists as they are."""
+    first = items[0]
+    if not isinstance(first, Relation) or first.ops != ("!=",) or any(isinstance(x, Relation) for x in items[1:]):
+        return items
+    name, value = first.operands
+    values = [
+        x for item in (value, *items[1:]) for x in ((item.x, Neg(item.x)) if isinstance(item, PlusMinus) else (item,))
+    ]
+    return [Relation(("!=",), (name, x)) for x in values]
 
 
 def primed(base: Node, mark: Text | Node) -> Node:

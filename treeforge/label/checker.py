@@ -16,11 +16,11 @@ from treeforge.label.decide import same
 from treeforge.label.extract import extract
 from treeforge.label.names import EQUALITIES, last_exact
 from treeforge.label.notation import notation
-from treeforge.label.numeric import Answer
+from treeforge.label.numeric import Answer, is_constant
 from treeforge.label.options import judge_option, option_text
 from treeforge.label.read import Reading, read
 from treeforge.label.rules import Rules
-from treeforge.label.syntax import Node, Num, Quantity, Relation, Seq
+from treeforge.label.syntax import Div, Mul, Neg, Node, Num, Quantity, Relation, Seq
 from treeforge.label.tokens import LimitError
 from treeforge.label.workers import SymbolicWorker
 from treeforge.problem import Problem
@@ -110,6 +110,8 @@ def _compare(answer: str, prediction: str, gold: str, policy: CheckPolicy, symbo
     if judgement is not None:
         return judgement
     left, right = read(answer), _read_gold(option_text(gold) or gold)
+    if left.node is None and (chosen := option_text(answer)):
+        left = read(chosen)
     if left.key and left.key == right.key:
         return Judgement(Verdict.CORRECT, answer, "string")
     for reading, verdict in ((right, Verdict.UNDECIDED), (left, Verdict.UNPARSABLE)):
@@ -161,7 +163,7 @@ def _decide(left: Reading, right: Reading, rules: Rules) -> Answer:
 def _supports(node: Node, kind: str) -> bool:
     """Whether the other side's form speaks for the second reading of an ambiguous text."""
     if kind == "unit":
-        return isinstance(node, Num | Quantity)
+        return isinstance(node, Num | Quantity | Mul | Div | Neg) and is_constant(node)
     return (kind == "list") == isinstance(node, Seq)
 
 

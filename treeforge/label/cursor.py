@@ -11,7 +11,7 @@ MAX_DEPTH = 40
 class Cursor:
     """One answer's tokens and a position in them."""
 
-    __slots__ = ("at", "bars", "bound", "depth", "in_set", "token", "tokens")
+    __slots__ = ("at", "bars", "bound", "depth", "in_set", "integrals", "token", "tokens")
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -21,6 +21,7 @@ class Cursor:
         self.bars = 0
         self.bound: list[str] = []
         self.in_set = False
+        self.integrals = 0
 
     def advance(self) -> Token:
         """The current token; moves on to the next one."""

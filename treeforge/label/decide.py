@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from treeforge.label.names import bare_values
-from treeforge.label.numeric import Answer, infinite_sign, same_expression
+from treeforge.label.numeric import Answer, constant_difference, infinite_sign, same_expression, surely_differ
 from treeforge.label.relations import same_real_sets, same_relations
 from treeforge.label.rewrite import expand_divisors, fold_matrices, items_of, without_degrees
 from treeforge.label.rules import NO, YES, Rules, all_same, ask_sympy, pairwise, unordered
@@ -39,6 +39,8 @@ from treeforge.label.units import unit_size
 from treeforge.label.walk import traits
 
 _EXPRESSIONS = frozenset((Num, Sym, Const, Add, Neg, Mul, Div, Pow, Call, Big, PlusMinus))
+_CONSTANTS = frozenset("CcKk")
+_ARTICLES = ("a", "an", "the")
 _ALNUM = re.compile(r"[^\w]+")
 
 
@@ -71,23 +73,47 @@ def _expressions(a: Node, b: Node, rules: Rules) -> Answer:
     if left.plus_minus or right.plus_minus:
         return unordered(items_of(a), items_of(b), rules)
     if left.matrices or right.matrices or left.lists or right.lists:
+        sets = same_real_sets(a, b) if is_set_like(a) or is_set_like(b) else None
+        if sets is not None:
+            return sets
         a, b = fold_matrices(a), fold_matrices(b)
         answer = _matrices(a, b, rules)
         if answer is not None:
             return answer
         if traits(a).lists != traits(b).lists:
             return Answer(False, "exact", "a list and a number")
+    if left.symbols & _CONSTANTS and right.symbols & _CONSTANTS:
+        constants = _up_to_a_constant(a, b)
+        if constants is not None:
+            return constants
     if left.divisors or right.divisors:
         a, b = expand_divisors(a), expand_divisors(b)
     answer = same_expression(a, b, decimal_digits=rules.policy.decimal_digits)
     if answer.route == "numeric" and not answer.same and not (left.unknown or right.unknown):
         bigs = (left.bigs, right.bigs)
-        if answer.same is None or any(bigs):
+        if answer.same is None or (any(bigs) and not surely_differ(a, b)):
             answer = ask_sympy(a, b, rules, answer._replace(same=False if all(bigs) else None))
     if not answer.same and left.degrees != right.degrees and rules.policy.units == "optional":
         plain = same_expression(without_degrees(a), without_degrees(b), decimal_digits=0)
         return plain._replace(reason="a degree sign on one side only") if plain.same else answer
     return answer
+
+
+def _up_to_a_constant(a: Node, b: Node) -> Answer | None:
+    """Antiderivatives, both with their constant `+ C`: the same where they differ by a number."""
+    rests = []
+    for node in (a, b):
+        terms = node.terms if isinstance(node, Add) else ()
+        names = [term.name for term in terms if isinstance(term, Sym) and term.name in _CONSTANTS]
+        rest = [term for term in terms if not isinstance(term, Sym) or term.name not in _CONSTANTS]
+        if len(names) != 1 or not rest or names[0] in traits(Add(tuple(rest))).symbols:
+            return None
+        rests.append((names[0], Add(tuple(rest)) if len(rest) > 1 else rest[0]))
+    (first, x), (second, y) = rests
+    if "C" not in (first, second) or traits(x).symbols != traits(y).symbols or not traits(x).symbols:
+        return None
+    same_up_to = constant_difference(x, y)
+    return Answer(True, "numeric", "the same up to a constant") if same_up_to else None
 
 
 # One rule a type: None where it does not apply
@@ -101,10 +127,20 @@ def _texts(a: Node, b: Node, rules: Rules) -> Answer | None:
         return Answer(False, "string", "words and mathematics")
     if rules.policy.text_case == "fold":
         x, y = [word.casefold() for word in x], [word.casefold() for word in y]
-    equal = "".join(x) == "".join(y)
+    equal = "".join(x) == "".join(y) or _concludes(x, y)
     if not equal and rules.policy.lists == "unordered" and all(len(word) == 1 for word in (*x, *y)):
         equal = sorted(x) == sorted(y)  # the letters of several options
     return Answer(equal, "string", "" if equal else "different words")
+
+
+def _concludes(prediction: list[str], gold: list[str]) -> bool:
+    """A statement that ends in the gold answer, `so it is Tuesday`, or begins with it, `no, it is not`."""
+    before = prediction[: -len(gold)] if gold and prediction[-len(gold) :] == gold else []
+    if before and before[-1] in _ARTICLES:
+        before = before[:-1]
+    if before and before[-1] in ("is", "are", "be", "was"):
+        return True
+    return len(gold) == 1 and gold[0] in ("yes", "no") and prediction[0] == gold[0] and len(prediction) > 2
 
 
 def _word_list(node: Node) -> list[str] | None:
@@ -161,6 +197,7 @@ def _quantities(a: Node, b: Node, rules: Rules) -> Answer | None:
     """Numbers with units, and angles in degrees."""
     if not isinstance(a, Quantity | Degree) and not isinstance(b, Quantity | Degree):
         return None
+    a, b = _in_24_hours(a), _in_24_hours(b)
     if isinstance(a, Quantity) and isinstance(b, Quantity):
         x, y = unit_size(a.unit), unit_size(b.unit)
         if x is None or y is None:
@@ -183,6 +220,16 @@ def _quantities(a: Node, b: Node, rules: Rules) -> Answer | None:
         if radians.same:
             return radians._replace(reason="degrees and radians")
     return same(a.x if isinstance(a, Quantity | Degree) else a, b.x if isinstance(b, Quantity | Degree) else b, rules)
+
+
+def _in_24_hours(node: Node) -> Node:
+    """`15:30` as 3:30 pm."""
+    if not isinstance(node, Ratio) or len(node.parts) != 2:
+        return node
+    hour, minute = node.parts
+    if not isinstance(hour, Num) or hour.q != 1 or not 12 < hour.p < 24 or not isinstance(minute, Num):
+        return node
+    return Quantity(Ratio((Num(hour.p - 12), minute)) if minute.p else Num(hour.p - 12), "pm")
 
 
 def _based(a: Node, b: Node, rules: Rules) -> Answer | None:
@@ -275,10 +322,13 @@ def _sequences(a: Node, b: Node, rules: Rules) -> Answer | None:
     x, y = a.left + a.right.replace("or", ""), b.left + b.right.replace("or", "")
     orderless = ("", "{}") if rules.policy.lists == "unordered" else ("{}",)
     if x in orderless and y in orderless:
-        return unordered(items_of(a), items_of(b), rules)
+        return unordered(items_of(a), _elements(b), rules)
+    for left, right in ((a, b), (b, a)):
+        if left.left == "{" and right.left == "(" and len(left.items) == 1 and isinstance(left.items[0], Seq):
+            return same(left.items[0], right, rules)
     if "{}" in (x, y) and x != y:
         return (
-            unordered(items_of(a), items_of(b), rules) if "" in (x, y) else Answer(False, "exact", "a set and a tuple")
+            unordered(items_of(a), _elements(b), rules) if "" in (x, y) else Answer(False, "exact", "a set and a tuple")
         )
     if x != y:
         loose = rules.policy.brackets == "loose" and {x, y} <= {"()", "[]", ""}
@@ -288,6 +338,18 @@ def _sequences(a: Node, b: Node, rules: Rules) -> Answer | None:
             return Answer(False, "exact", f"brackets {x or 'none'} and {y or 'none'}")
     items = bare_values(a.items, b.items)
     return pairwise(items[0], items[1], rules)
+
+
+def _elements(node: Seq) -> tuple[Node, ...]:
+    """The items of a list; the elements of a set without repetition."""
+    items = items_of(node)
+    if node.left != "{":
+        return items
+    found: list[Node] = []
+    for item in items:
+        if item not in found:
+            found.append(item)
+    return tuple(found)
 
 
 def _set_operations(a: Node, b: Node, rules: Rules) -> Answer | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import comb, factorial, gcd, isqrt, lcm
+from math import comb, factorial, gcd, isqrt, lcm, prod
 
 from treeforge.label.syntax import Add, Big, Call, Div, Mul, Neg, Node, Num, Percent, Pow, Sym
 
@@ -80,9 +80,9 @@ def _bounded(p: int, q: int) -> Rational:
 def _power(base: Rational, exponent: Rational) -> Rational:
     (p, q), (n, m) = base, exponent
     if m != 1:
-        if n % m:
+        n, m = _reduced(n, m)
+        if m != 1:
             return _root(_power(base, (n, 1)), m)
-        n //= m
     if n < 0:
         if p == 0:
             raise ZeroDivisionError
@@ -95,14 +95,16 @@ def _power(base: Rational, exponent: Rational) -> Rational:
 
 
 def _root(value: Rational, index: int) -> Rational:
-    """The real root where it is rational; small indices only."""
+    """The real root where it is rational, of negative numbers the odd ones; small indices only."""
     if not 1 < index <= 64:
         raise InexactError
     p, q = value
     common = gcd(p, q)
     p, q = p // common, q // common
     if p < 0:
-        raise InexactError
+        if index % 2 == 0:
+            raise InexactError
+        return -_integer_root(-p, index), _integer_root(q, index)
     return _integer_root(p, index), _integer_root(q, index)
 
 
@@ -125,9 +127,6 @@ def _call(node: Call, values: Mapping[str, Rational], terms: int) -> Rational:
         n, m = rational(node.args[1], values, terms)
         if n % m:
             raise InexactError
-        if p < 0 and n // m % 2:
-            a, b = _root((-p, q), n // m)
-            return -a, b
         return _root((p, q), n // m)
     if name not in _EXACT:
         raise InexactError
@@ -145,6 +144,13 @@ def _factorial(x: Rational) -> Rational:
     if not 0 <= n <= 4_000:
         raise InexactError
     return _bounded(factorial(n), 1)
+
+
+def _double_factorial(x: Rational) -> Rational:
+    n = _integer(x)
+    if not 0 <= n <= 4_000:
+        raise InexactError
+    return _bounded(prod(range(n, 0, -2)), 1)
 
 
 def _binomial(x: Rational, y: Rational) -> Rational:
@@ -199,6 +205,7 @@ _EXACT: dict[str, Callable[..., Rational]] = {
     "min": lambda *values: _negative(_largest(*map(_negative, values))),
     "binom": _binomial,
     "factorial": _factorial,
+    "factorial2": _double_factorial,
     "sqrt": lambda x: _root(x, 2),
 }
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treeforge.label.syntax import IMAGINARY, Call, Mul, Node, Ratio, Relation, Seq, Sym, Text
+from treeforge.label.syntax import IMAGINARY, Call, Div, Mul, Node, Ratio, Relation, Seq, Sym, Text
 from treeforge.label.walk import traits
 
+_RATIOS = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 EQUALITIES = frozenset(("=", "approx", "equiv", "to"))
 
 
@@ -53,11 +54,17 @@ def is_name(node: Node) -> bool:
     if isinstance(node, Sym) or node == IMAGINARY:  # the interval I
         return True
     if isinstance(node, Call):
-        return traits(node).unknown and node.name not in ("abs",)
+        if node.name == "abs":  # the length of a segment
+            return isinstance(node.args[0], Mul) and is_name(node.args[0])
+        return traits(node).unknown or (node.name in _RATIOS and isinstance(node.args[0], Sym | Mul))
     if isinstance(node, Mul):
+        if isinstance(node.factors[-1], Sym) and node.factors[-1].name.startswith("angle "):
+            return node.factors[:-1] == (Sym("m"),)
         return all(isinstance(x, Sym) and len(x.name) == 1 and x.name.isupper() for x in node.factors)
     if isinstance(node, Seq):
         return all(is_name(item) for item in node.items)
     if isinstance(node, Ratio):
         return all(is_name(part) for part in node.parts)
+    if isinstance(node, Div):
+        return all(isinstance(x, Sym | Mul) and is_name(x) for x in (node.a, node.b))
     return isinstance(node, Text)

@@ -168,6 +168,34 @@ def constant_ratio(a: Node, b: Node) -> Ball | None:
         return _ratio(a, b, names)
 
 
+def surely_differ(a: Node, b: Node) -> bool:
+    """Whether two expressions with sums differ where all their sums and integrals can be worked out."""
+    names = tuple(sorted(traits(a).symbols | traits(b).symbols))
+    for row in _INTEGERS:
+        values = point(names, row)
+        try:
+            x, y = ball(a, values, BITS, strict=True), ball(b, values, BITS, strict=True)
+        except (InexactError, LimitError):
+            continue
+        if x.is_finite() and y.is_finite() and not x.overlaps(y):
+            return True
+    return False
+
+
+def constant_difference(a: Node, b: Node) -> bool:
+    """Whether a - b has one real value at all points where it has one, and at three of them at least."""
+    names = tuple(sorted(traits(a).symbols | traits(b).symbols))
+    difference, values = Add((a, Neg(b))), []
+    for row in _POINTS:
+        try:
+            value = ball(difference, point(names, row), MORE_BITS)
+        except (InexactError, LimitError):
+            continue
+        if value.is_finite() and value.imag.contains(0) and _sharp(value):
+            values.append(value.real)
+    return len(values) >= 3 and all(value.overlaps(values[0]) for value in values)
+
+
 def _ratio(a: Node, b: Node, names: tuple[str, ...]) -> Ball | None:
     ratios: list[Ball] = []
     values_of_a: list[Ball] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from treeforge.label.atoms import Atoms
-from treeforge.label.build import negated, primed, product
+from treeforge.label.build import negated, primed, product, spread_exclusions
 from treeforge.label.syntax import (
     Add,
     Call,
@@ -34,7 +34,8 @@ _FACTOR_START = frozenset(
 )
 _ENDS = frozenset(("end", "close", "}"))
 _PERCENT_WORDS = frozenset(("percent", "pct", "percentage", "per cent"))
-_STRAY_DIGIT = re.compile(r"(?<![A-Za-z^{])\d")
+_STRAY_DIGIT = re.compile(r"(?<![A-Za-z^{-])\d")
+_VERBS = frozenset(("is", "are", "was", "were", "not", "isn", "equals"))
 _OPERATIONS = frozenset(("squared", "cubed", "factorial", "times", "plus", "minus", "over", "divided"))
 _DEGREE_WORDS = frozenset(("degree", "degrees", "deg"))
 
@@ -42,7 +43,7 @@ _DEGREE_WORDS = frozenset(("degree", "degrees", "deg"))
 def parse(text: str) -> Node:
     """The syntax tree of an answer. Raises `ReadError` or `LimitError`."""
     parser = _Parser(tokenize(text))
-    node = parser.sequence()
+    node = parser.infix(parser.sequence())
     if parser.token.kind != "end":
         raise ReadError(f"unexpected '{parser.token.value or parser.token.kind}'")
     return node
@@ -79,6 +80,8 @@ class _Parser(Atoms):
         if "," in separators and len(groups) > 1:
             return Seq("", "", tuple(group[0] if len(group) == 1 else Seq("", "", tuple(group)) for group in groups))
         items = [item for group in groups for item in group]
+        if items and type(items[0]) is Relation:
+            items = spread_exclusions(items)
         if not items:
             raise ReadError("nothing to read")
         return items[0] if len(items) == 1 else Seq("", right, tuple(items))
@@ -94,6 +97,10 @@ class _Parser(Atoms):
             ops.append(self.advance().value)
             operands.append(self.ratio())
         return Relation(tuple(ops), tuple(operands))
+
+    def _minutes(self) -> bool:
+        """`150 min`, where no argument of a function follows."""
+        return self.token.value in ("min", "sec") and self.peek().kind in _ENDS
 
     def _word_in(self) -> bool:
         token = self.token
@@ -176,7 +183,7 @@ class _Parser(Atoms):
                     factors.append(factor)
                 else:
                     factors = [Div(product(factors), factor)]
-            elif kind in ("word", "text") and not self._word_in():
+            elif (kind in ("word", "text") and not self._word_in()) or (kind == "func" and self._minutes()):
                 return self._with_unit(product(factors))
             elif kind in _FACTOR_START and not (kind == "|" and (self.bars or self.in_set)):
                 if kind == "num" and isinstance(factors[-1], Num):
@@ -187,30 +194,30 @@ class _Parser(Atoms):
 
     def _mixed(self, whole: Num) -> list[Node]:
         """`1\\frac{1}{2}` is a mixed number where the fraction is a proper one of integers, else a product."""
-        fraction = self.power()
+        fraction = self.atom()
         if isinstance(fraction, Div) and isinstance(fraction.a, Num) and isinstance(fraction.b, Num):
             a, b = fraction.a, fraction.b
             if a.q == b.q == 1 and not whole.digits and a.p < b.p:
-                return [Num(whole.p * b.p + a.p, b.p)]
-        return [whole, fraction]
+                return [self._suffixed(Num(whole.p * b.p + a.p, b.p))]
+        return [whole, self._suffixed(fraction)]
 
     def _with_unit(self, value: Node) -> Node:
         """The words after a number: percent, degrees, `million`, a unit, or just words; digits only as exponents."""
         words: list[str] = []
         while self.token.kind in ("word", "text", "sym", "const", "^", "num", "{", "}", "op", "func", "prime"):
             token = self.token
-            if token.kind == "op" and token.value not in ("/", "*"):
+            if token.kind == "op" and token.value not in ("/", "*") and words[-1] not in ("^", "{"):
                 break
             if token.kind == "}" and "{" not in words:
                 break
-            stray = token.kind == "num" and (token.spaced or token.value not in ("2", "3"))
+            stray = token.kind == "num" and (token.spaced or token.value not in ("1", "2", "3"))
             if stray or (token.kind == "text" and _STRAY_DIGIT.search(token.value)):
                 raise ReadError("a number among the words after a number")
             words.append(self.advance().value)
         unit = " ".join(words)
         lowered = unit.lower().split()
-        if not lowered or lowered[0] in _OPERATIONS:
-            raise ReadError("an operation in words")
+        if not lowered or lowered[0] in _OPERATIONS or not _VERBS.isdisjoint(lowered):
+            raise ReadError("an operation or a statement in words")
         if lowered[0] in MULTIPLIERS:
             value = product([value, Num(MULTIPLIERS[lowered[0]])])
             unit = " ".join(words).partition(" ")[2]
@@ -225,7 +232,10 @@ class _Parser(Atoms):
 
     def power(self) -> Node:
         """A factor with its exponent, subscript, factorials, percent and degree signs."""
-        base = self.atom()
+        return self._suffixed(self.atom())
+
+    def _suffixed(self, base: Node) -> Node:
+        """A factor with what stands behind it."""
         while True:
             kind = self.token.kind
             if kind == "^":
@@ -239,19 +249,33 @@ class _Parser(Atoms):
                     if self.token.kind == "sym" and self.token.value in "CF":
                         base = Quantity(base.x, "°" + self.advance().value)
                     continue
-                if self.token.kind == "op" and self.peek().kind in ("}", "close", "end", "rel"):
-                    self.advance()  # the side of a limit, 3^+
-                    continue
+                braced = self.token.kind == "{" and self.peek().kind == "op" and self.peek(2).kind == "}"
+                if braced or (self.token.kind == "op" and self.peek().kind in ("}", "close", "end", "rel")):
+                    if braced:
+                        self.advance()
+                    sign = self.advance().value
+                    if braced:
+                        self.advance()
+                    if isinstance(base, Sym):  # \mathbb{R}^+
+                        base = Sym(f"{base.name}^{sign}")
+                    continue  # the side of a limit, 3^+
                 exponent = self.argument(whole_number=True)
                 if self.token.kind == "^":
                     self.advance()
                     exponent = Pow(exponent, self.argument(whole_number=True))
-                base = primed(base, exponent) if isinstance(exponent, Text) else Pow(base, exponent)
+                inverse = exponent == Num(-1) and isinstance(base, Sym) and self._applies(base)
+                if isinstance(exponent, Text) or inverse:
+                    base = self.applied(primed(base, Text("^-1") if inverse else exponent))
+                else:
+                    base = Pow(base, exponent)
             elif kind == "_":
-                base = self._subscript(base)
+                base = self.applied(self._subscript(base))
             elif kind == "!":
                 self.advance()
-                base = Call("factorial", (base,))
+                double = self.token.kind == "!" and self.peek().kind != "!" and isinstance(base, Num)
+                if double:
+                    self.advance()
+                base = Call("factorial2" if double else "factorial", (base,))
             elif kind == "%":
                 self.advance()
                 base = Percent(base)
@@ -260,7 +284,7 @@ class _Parser(Atoms):
                 base = Degree(base)
             elif kind == "prime":
                 self.advance()
-                base = primed(base, Text("'"))
+                base = self.applied(primed(base, Text("'")))
             else:
                 return base
 

@@ -19,6 +19,7 @@ _NOT_PROSE = frozenset((*map(str.lower, FUNCTION_NAMES), *SHORT_UNITS, "and", "o
 _VERB = re.compile(
     r"'s\b|\b(?:is|are|was|were|be|gets?|got|has|have|had|gives?|equals?|est|es|ist|so|thus|because|since|then|becomes?)\b"
 )
+_EXCEPT = re.compile(r"(?i)(?:all\s+)?real(?:\s+numbers?|s)?\s+(?:\w\s+)?except\b")
 _EQUALS = re.compile("=")
 _HARMLESS = re.compile(r"\\text\{[^{}]*\}|\b(?:and|or)\b")
 _DIGIT = re.compile(r"\d")
@@ -53,6 +54,8 @@ def is_bare(text: str) -> bool:
     if len(text) > MAX_BARE:
         return False
     plain = text.strip()
+    if _EXCEPT.match(plain):
+        return True
     has_delimiters = _DELIMITERS.search(plain) is not None
     if has_delimiters:
         outside = _outside(plain)
@@ -72,7 +75,13 @@ def is_bare(text: str) -> bool:
         return True
     if reading.node is None:
         return len(words) <= 2 or plain.startswith(("\\", "{", "(", "[", "$"))
-    return not isinstance(reading.node, Text) or len(words) <= 3
+    return not isinstance(reading.node, Text) or len(words) <= 2
+
+
+def reads_as_mathematics(text: str) -> bool:
+    """Whether a text has a reading that is no words."""
+    node = read(text).node
+    return node is not None and not isinstance(node, Text)
 
 
 def _is_sentence(text: str) -> bool:

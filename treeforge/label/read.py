@@ -9,26 +9,42 @@ from typing import Literal
 import msgspec
 
 from treeforge.label.clean import clean, normal_form, prepare
+from treeforge.label.forms import based_numeral, compound_quantity, number_words
 from treeforge.label.parse import parse
-from treeforge.label.syntax import EMPTY_SET, Based, Node, Num, Sym, Text
+from treeforge.label.syntax import EMPTY_SET, Call, Mul, Node, Num, Quantity, Sym, Text
 from treeforge.label.tokens import MAX_CHARS, LimitError, ReadError
 
 _SIMPLE = re.compile(r"([+-]?)(\d{1,18})(?:\.(\d{1,18}))?")
 _DECIMAL_COMMA = re.compile(r"([^\d,()\[\]{}]*)(\d+),(\d+)((?:\\text\{[^{}]*\})?[^\d,()\[\]{}]*)")
-_BASED = re.compile(r"(?:\\text\{)?(\d[0-9A-Z]*[A-Z][0-9A-Z]*)\}?_\{?(\d{1,2})\}?")
-_NUMBER_WORDS = "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
 _PHRASES: tuple[tuple[Node, str], ...] = (
-    (Sym("mathbb R"), "all real numbers|all reals|real numbers|all real values|the real numbers|all real x"),
+    (
+        Sym("mathbb R"),
+        "all real numbers|set of all real numbers|set of real numbers|every real number|all reals|real numbers"
+        "|all real values|the real numbers|all real x",
+    ),
     (EMPTY_SET, "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|none"),
     (Text("does not exist"), "dne|does not exist|doesnt exist|d n e"),
     (Text("infinitely many"), "infinitely many|infinitely many solutions|infinite solutions|infinite"),
-    *((Num(n), word) for n, word in enumerate(_NUMBER_WORDS.split("|"))),
+    (Num(12), "dozen"),
+    (Quantity(Num(12), "pm"), "noon|twelve noon"),
+    (Quantity(Num(12), "am"), "midnight|twelve midnight"),
 )
 _SYNONYMS = {phrase: node for node, phrases in _PHRASES for phrase in phrases.split("|")}
 """Phrases with a mathematical meaning."""
 _DIGIT = re.compile(r"\d")
 _WORDY = re.compile(r"[A-Za-z]{2,}")
+_LETTERS = re.compile(r"[A-Za-z]+")
+_THERE = re.compile(r"^(?:there (?:is|are|exists?)|(?:the )?(?:equation|inequality|system) has) ")
+_LETTER_UNIT = re.compile(
+    r"(-?\d+(?:\.\d+)?(?:\s?(?:\\times|\\cdot|\*|x)\s?10\^\{?-?\d+\}?)?)(?:\s|\\[ ,;]|~)+(\\Omega|[mgLlshNJWVAK])"
+)
+_COUNTED = re.compile(r"([A-Za-z]+(?:-[a-z]+)?) ((?!of\b|or\b|and\b|more\b|to\b)[a-z]+)")
+_DIGIT_LIST = re.compile(r"\s*-?(?:0|[1-9]\d*)(?:\s*,\s*-?(?:0|[1-9]\d*))+\s*")
+_CHOSEN = re.compile(r"([CP])\s*\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
 _MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mbox|textit|textrm|mathbf|operatorname|[ ,;:!])|[{}$*~]")
+
+
+OtherKind = Literal["", "list", "decimal", "short decimal", "unit", "number"]
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -40,7 +56,7 @@ class Reading(msgspec.Struct, frozen=True):
     """The syntax tree; None where it could not be read."""
     other: Node | None = None
     """A second reading of an ambiguous text: `1,234` as a list, `1,22` as a decimal."""
-    other_kind: Literal["", "list", "decimal", "short decimal"] = ""
+    other_kind: OtherKind = ""
     """How it reads then; a `short decimal` has one digit after the comma and is believed of predictions only."""
     reason: str = ""
     """Why it could not be read; empty otherwise."""
@@ -62,11 +78,9 @@ def read(text: str) -> Reading:
     key = normal_form(text)
     if not key:
         return Reading("", None, reason="empty")
-    based = _BASED.fullmatch(text)
-    if based is not None:
-        return Reading(key, Based(based.group(1), int(based.group(2))))
-    if not _DIGIT.search(text) and (node := _phrase(text)) is not None:
-        return Reading(key, node)
+    special = _special(text)
+    if special is not None:
+        return Reading(key, special)
     joined = prepare(text)
     tree: Node
     try:
@@ -81,8 +95,12 @@ def read(text: str) -> Reading:
 
 def _phrase(text: str) -> Node | None:
     """A phrase with a mathematical meaning: `no solution`, `all real numbers`, `seven`."""
-    phrase = " ".join(_WORDY.findall(_MARKUP.sub(" ", text.replace("'", "")))).lower()
-    return _SYNONYMS.get("does not exist" if phrase.endswith("does not exist") else phrase)
+    if len(text) > 80:
+        return None
+    plain = _MARKUP.sub(" ", text.replace("'", ""))
+    phrase = " ".join(_WORDY.findall(plain)).lower()
+    phrase = "does not exist" if phrase.endswith("does not exist") else _THERE.sub("", phrase)
+    return _SYNONYMS.get(phrase) or number_words(" ".join(_LETTERS.findall(plain)))
 
 
 def _simple(found: re.Match[str]) -> Num:
@@ -92,15 +110,40 @@ def _simple(found: re.Match[str]) -> Num:
     return Num(-value if sign == "-" else value, 10 ** len(fraction or ""), digits)
 
 
-def _second_reading(text: str, joined: str) -> tuple[Node | None, Literal["", "list", "decimal", "short decimal"]]:
+def _special(text: str) -> Node | None:
+    """What has another form than a formula; None for all else."""
+    if not _DIGIT.search(text):
+        return _phrase(text)
+    if "_" in text or "ase" in text or text[:2] in ("0x", "0b", "0o"):
+        return based_numeral(text)
+    last = text[-1]
+    if (last.isalpha() or last in "\"'}.") and not text.startswith("\\"):
+        return compound_quantity(text)
+    return None
+
+
+def _second_reading(text: str, joined: str) -> tuple[Node | None, OtherKind]:
     if "," in text:
-        if text != joined and re.fullmatch(r"[-\d,\s]+", text):
+        if text != joined and _DIGIT_LIST.fullmatch(text):
             return _try(text), "list"
         found = _DECIMAL_COMMA.fullmatch(joined)
         if found is not None:
             before, whole, fraction, after = found.groups()
             return _try(f"{before}{whole}.{fraction}{after}"), "decimal" if len(fraction) > 1 else "short decimal"
+        if (chosen := _CHOSEN.fullmatch(text)) is not None:
+            return _combinations(*chosen.groups()), "number"
+    elif (found := _LETTER_UNIT.fullmatch(text)) is not None:
+        return _try(f"{prepare(found.group(1))}\\text{{{found.group(2)}}}"), "unit"
+    elif not _DIGIT.search(text) and (counted := _COUNTED.fullmatch(text)) is not None:
+        number = number_words(counted.group(1))
+        return (None if number is None else Quantity(number, counted.group(2))), "unit"
     return None, ""
+
+
+def _combinations(letter: str, n: str, k: str) -> Node:
+    """`C(n, k)` and `P(n, k)`."""
+    chosen = Call("binom", (Num(int(n)), Num(int(k))))
+    return chosen if letter == "C" else Mul((chosen, Call("factorial", (Num(int(k)),))))
 
 
 def _try(text: str) -> Node | None:

@@ -9,6 +9,7 @@ from treeforge.label.rewrite import renamed
 from treeforge.label.rules import Rules, ask_sympy, pairwise
 from treeforge.label.sets import real_set, same_set
 from treeforge.label.syntax import Add, Call, Matrix, Neg, Node, Quantity, Ratio, Relation, Seq, SetOp, Sym, Text
+from treeforge.label.vocabulary import FUNCTIONS
 from treeforge.label.walk import traits
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
@@ -88,7 +89,8 @@ def _same_name(a: Node, b: Node) -> bool:
     if a == b or (isinstance(a, Sym) and isinstance(b, Sym) and a.name.lower() == b.name.lower()):
         return True
     if isinstance(a, Call) and isinstance(b, Call):
-        return a.name == b.name or len(a.args) == len(b.args)
+        known = a.name in FUNCTIONS or b.name in FUNCTIONS  # cos(x) and sin(x) are no two names of one function
+        return not known and (a.name == b.name or len(a.args) == len(b.args))
     return (isinstance(a, Call) and b in (Sym("y"), Text("y"))) or (isinstance(b, Call) and a == Sym("y"))
 
 

@@ -119,6 +119,11 @@ def _matrix_power(node: Pow) -> Node:
         return node
     if node.exponent in (Sym("T"), Text("T")):
         return Matrix(tuple(zip(*base.rows, strict=True)))
+    if node.exponent == Num(-1) and len(base.rows) == len(base.rows[0]) == 2:
+        (a, b), (c, d) = base.rows
+        determinant = _determinant(base.rows)
+        cells = ((d, Neg(b)), (Neg(c), a))
+        return Matrix(tuple(tuple(Div(cell, determinant) for cell in row) for row in cells))
     if not isinstance(node.exponent, Num) or node.exponent.q != 1 or not 1 <= node.exponent.p <= 3:
         return node
     result: Matrix | None = base

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from treeforge.label.balls import Ball, ball, precision
 from treeforge.label.exact import InexactError
 from treeforge.label.numeric import CONSTANT_BITS, is_constant, real_value
-from treeforge.label.syntax import EMPTY_SET, INFINITY, Add, Call, Neg, Node, Relation, Seq, SetOp, Sym
+from treeforge.label.syntax import EMPTY_SET, INFINITY, Add, Call, Neg, Node, Num, Relation, Seq, SetOp, Sym
 from treeforge.label.walk import traits
 
 MAX_PIECES = 64
@@ -16,6 +16,7 @@ MAX_PIECES = 64
 
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _REALS = frozenset(("mathbb R", "Bbb R"))
+_HALVES = {"mathbb R^+": (">", 0), "mathbb R_+": (">", 0), "mathbb R^-": ("<", 0), "mathbb R_-": ("<", 0)}
 
 
 class Piece(NamedTuple):
@@ -46,17 +47,44 @@ def same_set(a: list[Piece], b: list[Piece]) -> bool:
 
 def is_set_like(node: Node) -> bool:
     """Written as a set of reals in a way that nothing else is."""
-    if isinstance(node, SetOp):
+    if isinstance(node, SetOp) or _is_difference(node):
         return True
     if isinstance(node, Seq):
-        if node.left == "" and node.items and all(isinstance(x, Relation) and _is_inequality(x) for x in node.items):
-            return True
+        if _is_list_of_parts(node):
+            return any(is_set_like(x) for x in node.items)
         return (
             node.left in ("(", "[")
             and len(node.items) == 2
             and (node.left + node.right in ("[)", "(]") or any(_infinite(item) for item in node.items))
         )
     return isinstance(node, Relation) and _is_inequality(node)
+
+
+def _is_list_of_parts(node: Seq) -> bool:
+    """Whether a bare list describes one set: its items do, and all of them speak of the same variable."""
+    if node.left != "" or len(node.items) < 2 or not all(map(_part_of_set, node.items)):
+        return False
+    names = [_variables(item) for item in node.items if isinstance(item, Relation)]
+    return all(name == names[0] for name in names)
+
+
+def _variables(node: Relation) -> frozenset[str]:
+    in_set = node.ops == ("in",)
+    return traits(node.operands[0] if in_set else node).symbols
+
+
+def _part_of_set(node: Node) -> bool:
+    """An item of a list that describes a set: an inequality, `x = 2`, an interval."""
+    if isinstance(node, Relation):
+        return _is_inequality(node) or (node.ops in (("=",), ("in",)) and isinstance(node.operands[0], Sym))
+    return isinstance(node, Seq) and node.left in ("(", "[") and len(node.items) == 2
+
+
+def _is_difference(node: Node) -> bool:
+    """`\\mathbb{R} - \\{0\\}`."""
+    if not isinstance(node, Add) or not isinstance(node.terms[0], Sym | Seq):
+        return False
+    return all(isinstance(x, Neg) and isinstance(x.x, Seq) and x.x.left == "{" for x in node.terms[1:])
 
 
 def _infinite(node: Node) -> bool:
@@ -70,6 +98,12 @@ def _is_inequality(node: Relation) -> bool:
 def _pieces(node: Node) -> list[Piece] | None:
     if isinstance(node, Sym) and node.name in _REALS:
         return complement([])
+    if isinstance(node, Sym) and node.name in _HALVES:
+        op, bound = _HALVES[node.name]
+        return _half_line(Sym("x"), op, Num(bound))
+    if isinstance(node, Add) and _is_difference(node):
+        removed = [term.x for term in node.terms[1:] if isinstance(term, Neg)]
+        return _pieces(SetOp("difference", (node.terms[0], *removed)))
     if isinstance(node, Seq):
         return _from_brackets(node)
     if isinstance(node, SetOp):
@@ -93,17 +127,8 @@ def _pieces(node: Node) -> list[Piece] | None:
 def _from_brackets(node: Seq) -> list[Piece] | None:
     if node == EMPTY_SET:
         return []
-    if node.left == "" and all(isinstance(item, Relation) for item in node.items):
-        sets = [_pieces(item) for item in node.items]
-        if any(s is None for s in sets):
-            return None
-        known = [s for s in sets if s is not None]
-        if node.right == "or":
-            return [piece for s in known for piece in s]
-        result = _merged(known[0])
-        for other in known[1:]:
-            result = _intersection(result, _merged(other))
-        return result
+    if _is_list_of_parts(node):
+        return _listed(node)
     if node.left in ("{", ""):
         points = [real_value(item) for item in node.items if is_constant(item)]
         if len(points) != len(node.items) or any(point is None for point in points):
@@ -117,10 +142,28 @@ def _from_brackets(node: Seq) -> list[Piece] | None:
     return [Piece(low, node.left == "[", high, node.right == "]")]
 
 
+def _listed(node: Seq) -> list[Piece] | None:
+    """Inequalities hold together, unless they are joined by *or* or never do; intervals are united."""
+    sets = [_pieces(item) for item in node.items]
+    known = [_merged(s) for s in sets if s is not None]
+    if len(known) != len(sets):
+        return None
+    united = [piece for s in known for piece in s]
+    if node.right == "or" or not all(isinstance(item, Relation) for item in node.items):
+        return united
+    result = known[0]
+    for other in known[1:]:
+        result = _intersection(result, other)
+    return result or united
+
+
 def _from_relation(node: Relation) -> list[Piece] | None:
     """`a < x <= b`, `x in S`, `x != a`, and anything linear in its one variable."""
     if node.ops == ("in",):
         return _pieces(node.operands[1])
+    if node.ops == ("=",) and isinstance(node.operands[0], Sym) and is_constant(node.operands[1]):
+        point = real_value(node.operands[1])
+        return None if point is None or not point.is_finite() else [Piece(point, True, point, True)]
     if not _is_inequality(node):
         return None
     result: list[Piece] = complement([])

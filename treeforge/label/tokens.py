@@ -75,7 +75,10 @@ _BOUND = {
     "<": "<",
     ">": ">",
 }
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{(\d+)\}")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{\s*(\d+)\s*\}|(\d))")
+_INNER_MARKUP = re.compile(r"\\(?:text|mathrm|mbox|textbf|,|;|!| )\s*|[~$]")
+_LETTER_UNITS = frozenset("mgsLlhNJWVAKC")
+_UNIT_VECTORS = {"i": "bold i", "j": "j", "k": "k", "\\imath": "bold i", "\\jmath": "j"}
 _GLUED = re.compile(r"(or|and)([A-Z])$")
 _ACCENTS = {"overrightarrow": "vec", "widehat": "hat", "Bbb": "mathbb"}
 _GLUED_MACRO = re.compile(r"(q?quad|cdot|times|pi|infty|cup|cap|leq?|geq?|neq?|pm|circ|in|ldots|dots)([A-Za-z]{1,3})$")
@@ -138,7 +141,16 @@ def tokenize(text: str) -> list[Token]:
         if len(tokens) > MAX_TOKENS:
             raise LimitError(f"more than {MAX_TOKENS} tokens")
     append(Token("end", ""))
+    if "U" in text:
+        _unions(tokens)
     return tokens
+
+
+def _unions(tokens: list[Token]) -> None:
+    """`(a, b) U (c, d)`: a lone U between brackets joins sets."""
+    for i in range(1, len(tokens) - 1):
+        if tokens[i].value == "U" and (tokens[i - 1].kind, tokens[i + 1].kind) == ("close", "open"):
+            tokens[i] = Token("set", "union", tokens[i].spaced)
 
 
 def _letters(run: str, spaced: bool, tokens: list[Token]) -> None:
@@ -159,10 +171,12 @@ def _letters(run: str, spaced: bool, tokens: list[Token]) -> None:
         tokens.append(Token("sym", run, spaced))
     elif run in ("U", "union"):
         tokens.append(Token("set", "union", spaced))
+    elif run.lower() in SHORT_WORDS:
+        tokens.append(Token("word", run, spaced))
     elif (found := _PREFIXED.match(run)) is not None or (tokens and (found := _GLUED.match(run)) is not None):
         _letters(found.group(1), spaced, tokens)
         _letters(found.group(2), False, tokens)
-    elif len(run) > 3 or run.lower() in SHORT_WORDS:
+    elif len(run) > 3:
         tokens.append(Token("word", run, spaced))
     else:
         for letter in run:
@@ -202,7 +216,7 @@ def _macro(name: str, text: str, position: int, spaced: bool, tokens: list[Token
             columns = _BRACED.match(text, position)
             position = columns.end() if columns else position
         tokens.append(Token(name, environment, spaced))
-    elif name in ("hspace", "vspace", "color", "tag", "label", "kern"):
+    elif name in ("hspace", "vspace", "color", "textcolor", "colorbox", "tag", "label", "kern", "phantom"):
         found = _BRACED.match(text, position)
         position = found.end() if found else position
     elif name == "not":
@@ -215,6 +229,11 @@ def _macro(name: str, text: str, position: int, spaced: bool, tokens: list[Token
     return position
 
 
+def _applies(text: str, position: int) -> bool:
+    """Whether an argument follows `\\text{lcm}`, so that it is a function and no word."""
+    return text[position : position + 1] in ("(", "{", "\\", "_")
+
+
 def _styled(name: str, text: str, position: int, spaced: bool, tokens: list[Token]) -> int:
     """`\\text{…}`, fonts and accents: words, or letters with a style."""
     found = _BRACED.match(text, position)
@@ -225,17 +244,26 @@ def _styled(name: str, text: str, position: int, spaced: bool, tokens: list[Toke
         content, position = single.group(1), single.end()
     else:
         content, position = found.group(1), found.end()
-    content = re.sub(r"\\(?:text|mathrm|mbox|textbf|,|;|!| )\s*|[{}~$]", " ", content)
+    apart = content[:1] in " ~" or (tokens and tokens[-1].kind == "num" and text[position - 1] == "}" and spaced)
+    content = _INNER_MARKUP.sub(" ", content).replace("{", "").replace("}", "")
     content = " ".join(content.split())
     if name == "overline" and len(content) > 1 and content.isalpha():
         _letters(content, spaced, tokens)
+    elif name in FONTS and apart and content in _LETTER_UNITS:  # 25 \\mathrm{~m}
+        tokens.append(Token("text", content, spaced))
+    elif name in ("hat", "vec", "widehat") and content in _UNIT_VECTORS:
+        tokens.append(Token("sym", _UNIT_VECTORS[content], spaced))
+    elif name in FONTS and content.isdecimal() and content.isascii():
+        tokens.append(Token("num", content, spaced))
     elif name in ALPHABETS:
         tokens.append(Token("sym", f"{_ACCENTS.get(name, name)} {content}", spaced))
     elif content == "mod":
         tokens.append(Token("op", "mod", spaced))
     elif content.lower() in ("and", "or", ",", "and,", "or,", ", and", ", or"):
         tokens.append(Token("sep", "or" if "or" in content else "and", spaced))
-    elif (name in FONTS and content in FUNCTION_NAMES) or (name == "mathrm" and len(content) == 1):
+    elif (name == "mathrm" and len(content) == 1) or (
+        content in FUNCTION_NAMES and (name in FONTS or _applies(text, position))
+    ):
         _letters(content, spaced, tokens)
     elif name in FONTS and name != "textbf" and len(content) == 1:
         tokens.append(Token("sym", f"bold {content}" if content in "eiI" else content, spaced))

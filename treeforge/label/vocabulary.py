@@ -22,6 +22,7 @@ FUNCTION_NAMES = {
     "ceiling": "ceil",
     "trace": "tr",
     "hcf": "gcd",
+    "cis": "cis",
     "sign": "sgn",
     "asin": "arcsin",
     "acos": "arccos",
@@ -122,7 +123,8 @@ MACROS: dict[str, tuple[str, str]] = {
     "dots": ("dots", "..."),
     "cdots": ("dots", "..."),
     "dotsc": ("dots", "..."),
-    "choose": ("choose", ""),
+    "choose": ("infix", "choose"),
+    "over": ("infix", "over"),
     "circ": ("degree", ""),
     "degree": ("degree", ""),
     "prime": ("prime", "'"),
@@ -134,7 +136,7 @@ MACROS: dict[str, tuple[str, str]] = {
     "triangle": ("angle", ""),
 }
 STRUCTURES = frozenset(("sqrt", "sum", "prod", "int", "lim"))
-FRACTIONS = frozenset(("dfrac", "tfrac", "cfrac", "frac"))
+FRACTIONS = frozenset(("dfrac", "tfrac", "cfrac", "frac", "nicefrac", "sfrac", "flatfrac"))
 BINOMIALS = frozenset(("dbinom", "tbinom", "binom"))
 IGNORED = _words("""
     left right mleft mright middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr
@@ -144,7 +146,7 @@ IGNORED = _words("""
 TEXTS = _words("text mbox textrm textup textnormal hbox textsf texttt textit textsc textmd")
 FONTS = _words("mathrm operatorname mathbf textbf mathit mathsf mathtt boldsymbol bm pmb bold mathup symbf")
 ALPHABETS = _words("mathbb mathcal mathfrak mathscr Bbb vec hat widehat bar tilde overline overrightarrow dot ddot")
-WRAPPERS = _words("boxed fbox displaylines underline ensuremath phantom")
+WRAPPERS = _words("boxed fbox framebox displaylines underline ensuremath cancel substack")
 
 _UNICODE = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "＋": "+", "×": "*", "✕": "*", "⋅": "*",
@@ -159,7 +161,7 @@ _UNICODE = {
     "）": ")", "［": "[", "］": "]", "｛": "{", "｝": "}", "％": "%", "．": ".", "。": ".", "“": '"', "”": '"',
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ", "\u3000": " ", "\u200b": "", "\ufeff": "",
     "ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "ℕ": "\\mathbb{N}", "ℚ": "\\mathbb{Q}", "ℂ": "\\mathbb{C}",
-    "€": "\\$", "£": "\\$", "¥": "\\$", "￥": "\\$", "₹": "\\$",
+    "或": " or ", "和": " and ", "€": "\\$", "£": "\\$", "¥": "\\$", "￥": "\\$", "₹": "\\$",
 }  # fmt: skip
 _VULGAR = "½12 ⅓13 ⅔23 ¼14 ¾34 ⅕15 ⅖25 ⅗35 ⅘45 ⅙16 ⅚56 ⅛18 ⅜38 ⅝58 ⅞78 ⅐17 ⅑19"
 _GREEK_LETTERS = "αβγδεζηθικλμνξρστυφχψω"
@@ -181,10 +183,13 @@ MULTIPLIERS = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6,
 """Words after a number that multiply it."""
 SHORT_UNITS = _words("""
     cm km mm kg mg ml ft yd in lb oz mi mph kph sec min hr hrs day days pct am pm cup cups dm gm gal rad deg usd eur gbp
-    inr rmb
+    inr rmb kgs lbs secs mins yr yrs kms gms
 """)
 """Units of two or three letters."""
-SHORT_WORDS = SHORT_UNITS | _words("men the for not all yes has are was is of to no odd even east west")
+SHORT_WORDS = SHORT_UNITS | _words("""
+    men the for not all yes has are was is of to no odd even east west
+    per sq cu
+""")
 """Words of two or three letters that are never products of variables."""
 
 

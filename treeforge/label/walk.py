@@ -29,7 +29,7 @@ from treeforge.label.syntax import (
 )
 from treeforge.label.vocabulary import FUNCTIONS
 
-_KNOWN = FUNCTIONS | {"root", "factorial", "conj", "mod"}
+_KNOWN = FUNCTIONS | {"root", "factorial", "factorial2", "conj", "mod"}
 
 
 class Traits(NamedTuple):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import IO
 
 import msgspec
@@ -108,10 +109,11 @@ class SymbolicWorker:
             self._stop()
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "treeforge.label.workers", str(self.seconds)],
+                [sys.executable, "-P", "-m", "treeforge.label.workers", str(self.seconds)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env=os.environ | {"PYTHONPATH": _search_path()},
             )
             self._jobs, self._answers = 0, queue.Queue()
             atexit.register(self.close)
@@ -139,6 +141,12 @@ class SymbolicWorker:
                         stream.close()
                     except OSError:
                         pass
+
+
+def _search_path() -> str:
+    """Where the child finds this package, also where it is not installed; never the working directory."""
+    here = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(path for path in (here, os.environ.get("PYTHONPATH")) if path)
 
 
 def _read(stream: IO[bytes], answers: queue.Queue[bytes]) -> None:
