@@ -6,7 +6,11 @@ import time
 
 import pytest
 
+from treeforge.label import AnswerChecker, CheckPolicy, check
+from treeforge.label.check_policy import Place
 from treeforge.label.extract import extract
+from treeforge.problem import make_problem
+from treeforge.verdict import Verdict
 
 TEXTS = [
     ("42", "42"),
@@ -58,3 +62,21 @@ def test_extraction_takes_linear_time(piece: str) -> None:
 
     seconds(100)
     assert seconds(40_000) < 10  # quadratic would be minutes
+
+
+def test_where_to_look_first_is_a_setting() -> None:
+    text = "The answer is 4. So \\boxed{5}.\n#### 6"
+    assert extract(text) == "5"
+    assert extract(text, places=("hashes", "boxes")) == "6"
+    assert extract(text, places=("phrases",)) == "4"
+    assert extract("nothing here", places=("boxes",)) == ""
+    policy = CheckPolicy(extraction=("phrases", "boxes"))
+    assert check(text, "4", policy).verdict is Verdict.CORRECT
+    assert AnswerChecker(policy=policy).judge(make_problem("q", "4"), text).answer == "4"
+    assert AnswerChecker().judge(make_problem("q", "5"), text).verdict is Verdict.CORRECT
+
+
+@pytest.mark.parametrize("places", [(), ("boxes", "boxes")])
+def test_places_are_named_once(places: tuple[Place, ...]) -> None:
+    with pytest.raises(ValueError, match="each once"):
+        CheckPolicy(extraction=places)

@@ -7,6 +7,12 @@ from typing import Literal
 from treeforge.config import Config
 from treeforge.errors import ConfigError
 
+Place = Literal["boxes", "markers", "hashes", "heading", "phrases", "bare", "last"]
+
+EXTRACTION: tuple[Place, ...] = ("boxes", "markers", "hashes", "heading", "phrases", "bare", "last")
+"""Where an answer is looked for, in this order. Boxes; the step format's markers; `####`; a heading of its own; *the
+answer is* and its like; the whole text where it is a bare answer; the last mathematics or number."""
+
 
 class CheckPolicy(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How answers of different form compare. The table in `docs/labels.md` explains every field with examples."""
@@ -33,10 +39,14 @@ class CheckPolicy(Config, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Whether `x < 3` and `(-∞, 3)` are the same answer."""
     text_case: Literal["exact", "fold"] = "fold"
     """Whether capitals count in words."""
+    extraction: tuple[Place, ...] = EXTRACTION
+    """Where an answer is looked for in a solution, the first place first; what is left out is not looked at."""
 
     def __post_init__(self) -> None:
         if self.decimal_digits < 0:
             raise ValueError("decimal_digits must not be negative")
+        if not self.extraction or len(set(self.extraction)) != len(self.extraction):
+            raise ValueError(f"extraction must name some of {', '.join(EXTRACTION)}, each once")
 
 
 PRESETS: dict[str, CheckPolicy] = {

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from treeforge.label.check_policy import CheckPolicy, check_policy
+from treeforge.label.check_policy import EXTRACTION, CheckPolicy, check_policy
 from treeforge.label.decide import same
 from treeforge.label.extract import extract
 from treeforge.label.names import EQUALITIES, last_exact
@@ -54,7 +54,7 @@ def check(
     process that starts when it is first needed, what stays open otherwise. Never raises on any text.
     """
     policy = check_policy(policy)
-    answer = extract(prediction, markers)
+    answer = extract(prediction, markers, places=policy.extraction)
     if not answer:
         return Judgement(Verdict.NO_ANSWER, reason="no final answer was found")
     return _compare(answer, prediction, gold, policy, symbolic)
@@ -259,6 +259,8 @@ class AnswerChecker:
 
     def _tail(self, text: str) -> str:
         """The part of the text that is judged: from its only box, or from its last marker, on; else all of it."""
+        if self.policy.extraction is not EXTRACTION and self.policy.extraction != EXTRACTION:
+            return text
         if "boxed" in text or "fbox" in text:
             at = text.find("\\boxed{")
             return text if at < 0 or text.find("box", at + 7) >= 0 or text.find("box") < at else text[at:]

@@ -1,11 +1,12 @@
-"""Where a solution states its final answer. Linear time; the order of strategies is fixed and documented."""
+"""Where a solution states its final answer. Linear time; the order of places is the check policy's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from treeforge.answers import after_hashes, boxed
+from treeforge.label.check_policy import EXTRACTION, Place
 from treeforge.label.prose import MAX_BARE, delimited, is_bare, reads_as_mathematics
 from treeforge.label.vocabulary import FUNCTIONS
 
@@ -75,10 +76,11 @@ _JOINING = re.compile(
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
-def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> str:
-    """The final answer of a solution, as written; '' where there is none. A bare answer is returned as it is.
+def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False, places: Sequence[Place] = EXTRACTION) -> str:
+    """The final answer of a solution, as written; '' where there is none. A bare number is returned as it is.
 
-    `markers` are the step format's own. A gold answer may also end inside an unclosed box.
+    `markers` are the step format's own. A gold answer may also end inside an unclosed box. `places`: where to look, the
+    first one first (`CheckPolicy.extraction`).
     """
     if len(text) > MAX_SEARCHED:
         text = text[-MAX_SEARCHED:]
@@ -95,28 +97,53 @@ def extract(text: str, markers: Sequence[str] = (), *, gold: bool = False) -> st
         text = stated[-1].strip()
     if "<<" in text:  # GSM8K's calculator annotations
         text = _CALCULATION.sub("", text)
-    if "boxed" in text or "fbox" in text:
-        found = _from_boxes(text, gold=gold)
+    for place in places:
+        found = _PLACES[place](text, markers, gold)
         if found is not None:
             return found
+    return ""
+
+
+def _boxes(text: str, markers: Sequence[str], gold: bool) -> str | None:
+    return _from_boxes(text, gold=gold) if "boxed" in text or "fbox" in text else None
+
+
+def _markers(text: str, markers: Sequence[str], gold: bool) -> str | None:
     for marker in markers:
         if "boxed" not in marker and (at := text.rfind(marker)) >= 0:
             found = _after_marker(text[at + len(marker) :])
             if found:
                 return found
-    if "####" in text and (found := after_hashes(text)):
-        return found
-    if "nswer" in text and (headings := list(_HEADING.finditer(text))):
-        found = _after_heading(text[headings[-1].end() :])
-        if found:
-            return found
-    if _MAYBE_MARKED.search(text) and ((found := _after_last(_MARKER, text)) or (found := _after_last(_STRONG, text))):
+    return None
+
+
+def _hashes(text: str, markers: Sequence[str], gold: bool) -> str | None:
+    return (after_hashes(text) or None) if "####" in text else None
+
+
+def _heading(text: str, markers: Sequence[str], gold: bool) -> str | None:
+    if "nswer" not in text or not (headings := list(_HEADING.finditer(text))):
+        return None
+    return _after_heading(text[headings[-1].end() :]) or None
+
+
+def _phrases(text: str, markers: Sequence[str], gold: bool) -> str | None:
+    if _MAYBE_MARKED.search(text) and (found := _after_last(_MARKER, text) or _after_last(_STRONG, text)):
         return found
     if "nswer" in text and (named := _NAMED_AFTER.findall(text)) and is_bare(named[-1]):
         return str(named[-1]).strip()
-    if is_bare(text):
-        return text
-    return _last_mathematics(text)
+    return None
+
+
+_PLACES: dict[Place, Callable[[str, Sequence[str], bool], str | None]] = {
+    "boxes": _boxes,
+    "markers": _markers,
+    "hashes": _hashes,
+    "heading": _heading,
+    "phrases": _phrases,
+    "bare": lambda text, markers, gold: text if is_bare(text) else None,
+    "last": lambda text, markers, gold: _last_mathematics(text),
+}
 
 
 def _from_boxes(text: str, *, gold: bool) -> str | None:
