@@ -49,6 +49,13 @@ def test_configs_are_frozen():
         ("budget.tokens=-1", "tokens must not be negative"),
         ("label.threshold=1.5", "threshold"),
         ("label.confidence=1", "confidence"),
+        ("label.threshold=-0.1", "threshold"),
+        ("label.band=1.5", r"band must be in \[0, 1\]"),
+        ("label.band=-0.1", "band"),
+        ("search.keep=0.9..0.1", r"keep must be LOW\.\.HIGH"),
+        ("search.omega.alpha=2", "alpha must be at most 1"),
+        ("search.beam.width=0", "width must be greater than 0"),
+        ("search.widening_power=1", r"widening_power must be in \(0, 1\)"),
         ("compress.min_children=1", "min_children"),
         ("export.validation_share=1.0", "train"),
         ("steps.prompt=hello", "question"),
@@ -135,7 +142,7 @@ def test_overrides_leave_the_base_as_it_was():
     ("override", "choices"),
     [
         ("budget.simulation=3", "the keys are simulations, nodes"),
-        ("search.strategy=omega", "the values are mcts, exhaustive"),
+        ("search.strategy=greedy", "the values are mcts, exhaustive, omega"),
         ("policy.backend=oracle", "the values are scripted, local, server"),
     ],
 )

@@ -70,7 +70,7 @@ def test_networkx_graphs_that_are_no_tree() -> None:
         ("parent", A, -1, f"parent at row {A}: only row 0 may be a root"),
         ("parent", P, A, f"parent at row {P}: a parent stands before its children"),
         ("depth", A, 7, f"depth at row {A}"),
-        ("multiplicity", A, 0, f"multiplicity at row {A}"),
+        ("multiplicity", A, -1, f"multiplicity at row {A}"),
         ("token_count", A, -1, f"token_count at row {A}"),
         ("rollouts_correct", G, 3, f"rollouts at row {G}"),
         ("rollouts_undecided", G, 2, f"rollouts at row {G}"),

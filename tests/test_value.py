@@ -62,6 +62,8 @@ def evidence(parent: list[int], multiplicity: list[float], rollouts: list[int], 
         rollouts_correct=np.array(correct, dtype=np.int32),
         rollouts_undecided=none,
         rollouts_truncated=none,
+        visits=none,
+        value_sum=np.zeros(n),
     )
 
 
@@ -84,6 +86,48 @@ def test_leaf_share_by_hand() -> None:
     assert values.value[ROOT] == pytest.approx(2 / 6)
     low, high = wilson(np.array([2 / 7, 3 / 7]), np.array([7.0, 7.0]), 0.9)
     assert (values.low[ROOT], values.high[ROOT]) == pytest.approx((low[0], high[1])), "d counted wrong, counted right"
+
+
+def test_visit_mean_is_what_the_search_saw() -> None:
+    tree = hand_drawn()
+    visits, value_sum = np.array([6, 4, 1, 1, 0, 1, 0], dtype=np.int32), np.array([3.0, 2, 0, 1, 0, 0, 0])
+    values = estimate(replace(tree, visits=visits, value_sum=value_sum), "visit_mean")
+    assert values.value[[ROOT, A, B, C, E]].tolist() == [0.5, 0.5, 0, 1, 0]
+    assert np.isnan(values.value[[D, F]]).all()
+    assert values.rollouts.tolist() == [6, 4, 1, 1, 0, 1, 0]
+    assert values.undecided.tolist() == [1, 1, 0, 0, 1, 0, 0]
+    assert values.stderr[ROOT] == pytest.approx(math.sqrt(0.25 / 6))
+    low, high = wilson(np.array([3 / 7, 4 / 7]), np.array([7.0, 7.0]), 0.9)
+    assert (values.low[ROOT], values.high[ROOT]) == pytest.approx((low[0], high[1])), "d counted wrong, counted right"
+    assert np.isnan(estimate(tree, "visit_mean").value[A]), "a compressed tree has no visits"
+
+
+@settings(deadline=None)
+@given(tree=trees())
+def test_visit_mean_of_searched_completions_is_their_share(tree: Tree) -> None:
+    """Where all completions were backed up, W/N is the share of right ones among what was decided at or below."""
+    share = estimate(tree, "leaf_share")
+    known = ~np.isnan(share.value)
+    right = np.where(known, share.value * share.rollouts, 0.0)
+    visits = estimate(replace(tree, visits=share.rollouts.astype(np.int32), value_sum=right), "visit_mean")
+    for name in ("value", "rollouts", "undecided", "stderr", "low", "high"):
+        np.testing.assert_allclose(getattr(visits, name), getattr(share, name), atol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_prefix_that_stands_for_no_sample_tells_its_parents_nothing(estimator: str) -> None:
+    """`omega`: a cut rollout stays an own rollout of where it started, and its steps have multiplicity 0."""
+    builder = TreeBuilder()
+    a = builder.add(0, "a\n")
+    end = builder.add(a, "b", finish=Finish.ANSWERED, verdict=Verdict.INCORRECT)
+    for row, rollouts, correct in ((0, 4, 2), (a, 4, 3)):
+        builder.rollouts[row], builder.rollouts_correct[row] = rollouts, correct
+    builder.multiplicity[a] = builder.multiplicity[end] = 0.0
+    values = estimate(builder.freeze(), estimator)  # type: ignore[arg-type]
+    assert values.value[[a, end]].tolist() == [0.75, 0]
+    assert values.value[ROOT] == (0.5 if estimator == "policy_mean" else 5 / 8)
+    assert values.rollouts.tolist() == [8, 4, 1], "the cut rollout counts once"
+    assert (values.low[end], values.high[end]) == (0, 0)
 
 
 def test_truncated_trajectories_can_be_left_out() -> None:
@@ -138,9 +182,9 @@ def test_one_draw_tells_little_however_much_is_known_below_it() -> None:
     assert values.high[1] - values.low[1] < 0.06
 
 
-@pytest.mark.parametrize("estimator", ["human", "visit_mean"])
+@pytest.mark.parametrize("estimator", ["human", "mean"])
 def test_other_estimators_are_refused(estimator: str) -> None:
-    with pytest.raises(ConfigError, match="policy_mean or leaf_share"):
+    with pytest.raises(ConfigError, match="must be policy_mean, leaf_share, visit_mean"):
         estimate(hand_drawn(), estimator)  # type: ignore[arg-type]
 
 

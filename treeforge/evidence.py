@@ -1,4 +1,4 @@
-"""What values are made of, and the two estimators on plain arrays: one pass up the levels, no loop over nodes.
+"""What values are made of, and the estimators on plain arrays: one pass up the levels, no loop over nodes.
 
 Everything here works on one tree or on many trees concatenated (`Evidence.of(*trees)`), with the same result, bit for
 bit.
@@ -40,6 +40,8 @@ class Evidence:
     rollouts_correct: NDArray[np.int32]
     rollouts_undecided: NDArray[np.int32]
     rollouts_truncated: NDArray[np.int32]
+    visits: NDArray[np.int32]
+    value_sum: Floats
 
     @classmethod
     def of(cls, *trees: Tree) -> Evidence:
@@ -117,8 +119,8 @@ def _starts_rollouts(evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def whole(multiplicity: Floats) -> Floats:
-    """Multiplicities as counts of completions: rounded, and at least 1, for HNC splits them."""
-    return np.maximum(np.rint(multiplicity), 1.0)
+    """Multiplicities as counts of completions: rounded, and at least 1 where there is one, for HNC splits them."""
+    return np.where(multiplicity > 0, np.maximum(np.rint(multiplicity), 1.0), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,8 +275,22 @@ def leaf_share(outcome: Outcomes, levels: Levels, multiplicity: Floats) -> Means
     leaves = np.where(outcome.ended, multiplicity, 0.0)
     total = subtree_sums(levels, outcome.own + leaves)
     correct = subtree_sums(levels, outcome.own_correct + leaves * outcome.right)
-    evaluated = total > 0
-    some = np.where(evaluated, total, 1.0)
-    value = np.where(evaluated, np.minimum(correct / some, 1.0), np.nan)
+    return _share(correct, total, outcome)
+
+
+def visit_mean(outcome: Outcomes, visits: Floats, value_sum: Floats) -> Means:
+    """V = W / N, the share of right ones among the completions that the search backed up through a node.
+
+    It is what the search acted on, by the verdicts of its own judge: neither a recheck nor the option on truncated
+    completions changes it. The variance is binomial with n = N, as if all completions were independent.
+    """
+    return _share(value_sum, visits, outcome)
+
+
+def _share(correct: Floats, total: Floats, outcome: Outcomes) -> Means:
+    """correct / total; the verdict itself where a node ends a trajectory (0 of 0 where that stands for no sample)."""
+    evaluated = (total > 0) | outcome.ended
+    some = np.where(total > 0, total, 1.0)
+    value = np.where(total > 0, np.minimum(correct / some, 1.0), np.where(outcome.ended, outcome.right, np.nan))
     variance = np.where(outcome.ended, 0.0, value * (1 - value) / some)
-    return Means(value=value, weight=total, variance=variance, effective=total)
+    return Means(value=value, weight=total, variance=variance, effective=np.where(evaluated, total, 0.0))

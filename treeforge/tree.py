@@ -81,7 +81,8 @@ class Tree:
     multiplicity: NDArray[np.float64] = _array(np.float64)
     """float64[n]: how many of the policy's samples from the parent this node stands for; 1 at the root.
 
-    Whole until HNC splits it.
+    Whole until HNC splits it. 0 where the sample is counted elsewhere: a prefix of a rollout that is an own rollout of
+    a node above (`omega`).
     """
     finish: NDArray[np.int8] = _array(np.int8)
     """int8[n]: a `Finish`; OPEN for every node with children."""
@@ -164,7 +165,7 @@ class Tree:
         _require(self.parent[1:] >= 0, "parent", "only row 0 may be a root", offset=1)
         _require(self.parent < rows, "parent", "a parent stands before its children")
         _require(self.depth[1:] == self.depth[self.parent[1:]] + 1, "depth", "one more than the parent's", offset=1)
-        _require(self.multiplicity > 0, "multiplicity", "more than 0")
+        _require(self.multiplicity >= 0, "multiplicity", "not negative")
         _require(self.token_count >= 0, "token_count", "not negative")
         counted = self.rollouts_correct.astype(np.int64) + self.rollouts_undecided + self.rollouts_truncated
         _require(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -25,15 +25,29 @@ from treeforge.evidence import (
     policy_mean,
     subtree_sums,
     undecided_outcomes,
+    visit_mean,
     whole,
 )
+from treeforge.posterior import Posterior, completions_from, infer
+from treeforge.posterior import levels as tree_levels
 from treeforge.tree import Tree
 
-Estimator = Literal["policy_mean", "leaf_share", "human", "imported"]
+Estimator = Literal["policy_mean", "leaf_share", "visit_mean", "smoothed", "held_out", "human", "imported"]
 """How a value came about; the last two are labels from elsewhere."""
 
-TreeEstimator = Literal["policy_mean", "leaf_share"]
-"""The estimators that compute values from a tree's own counts."""
+TreeEstimator = Literal["policy_mean", "leaf_share", "visit_mean", "smoothed"]
+"""The estimators that compute values from a tree's own counts. Intervals are Wilson's (`wilson`), but those of
+`smoothed`, which are the posterior's."""
+
+WeightedEstimator = Literal["policy_mean", "leaf_share"]
+"""Those of them that are defined on compressed trees too, which have no visits."""
+
+
+NOT_COMPRESSED = ("visit_mean", "smoothed", "held_out")
+"""Estimators that need what compressed trees do not have: visits, steps as they were sampled, single rollouts."""
+
+_UNDECIDED_AS: tuple[Literal["wrong", "right"], ...] = ("wrong", "right")
+"""What undecided outcomes count as at the lower and at the upper end of an interval."""
 
 
 class StepValue(msgspec.Struct, frozen=True):
@@ -66,7 +80,7 @@ class Values:
     value: NDArray[np.float64]
     """float64[n] in [0, 1]; NaN where nothing below the node was decided."""
     rollouts: NDArray[np.int64]
-    """int64[n]: decided outcomes at or below the node."""
+    """int64[n]: decided outcomes at or below the node; `visit_mean`: N, those that the search backed up."""
     undecided: NDArray[np.int64]
     """int64[n]: undecided outcomes at or below the node."""
     stderr: NDArray[np.float64]
@@ -100,44 +114,92 @@ def estimate(
 ) -> Values:
     """Estimate the value of every node of a tree, or of several trees at once (`Evidence.of(*trees)`).
 
-    `policy_mean` weighs what the policy sampled and `leaf_share` is the HRM paper's share of correct leaves; see
-    `treeforge.evidence` for both and for their variance. `truncated="skip"` leaves truncated trajectories out instead
-    of counting them as wrong. The interval at level `confidence` is Wilson's with the estimator's effective sample
-    size; a node that itself ends a trajectory has its verdict exactly (low = value = high).
+    `policy_mean` weighs what the policy sampled, `leaf_share` is the HRM paper's share of correct leaves and
+    `visit_mean` is the search's W/N; see `treeforge.evidence` for them and for their variance. `truncated="skip"`
+    leaves truncated trajectories out instead of counting them as wrong (not under `visit_mean`). The interval at level
+    `confidence` is Wilson's with the estimator's effective sample size; a node that itself ends a trajectory has its
+    verdict exactly (low = value = high).
+
+    `smoothed` lets neighbouring steps inform each other (`treeforge.posterior`): the value is the posterior's median,
+    so that the hard label is the more probable one at any threshold, the interval its central part, `stderr` its
+    standard deviation.
 
     Raises `ConfigError` for another estimator or option, or a confidence outside (0, 1).
     """
-    if estimator not in ("policy_mean", "leaf_share"):
-        raise ConfigError(f"estimator must be policy_mean or leaf_share, not {estimator!r}")
+    if estimator not in get_args(TreeEstimator):
+        raise ConfigError(f"estimator must be policy_mean, leaf_share, visit_mean or smoothed, not {estimator!r}")
     if truncated not in ("wrong", "skip"):
         raise ConfigError(f"truncated must be wrong or skip, not {truncated!r}")
     if not 0 < confidence < 1:
         raise ConfigError(f"confidence must be in (0, 1), not {confidence!r}")
     evidence = tree if isinstance(tree, Evidence) else Evidence.of(tree)
     levels = Levels.of(evidence)
-    average = policy_mean if estimator == "policy_mean" else leaf_share
     decided = outcomes(evidence, truncated=truncated, undecided="left out")
-    means = average(decided, levels, evidence.multiplicity)
     undecided = undecided_outcomes(evidence, truncated=truncated)
-
-    pessimist = optimist = means
     if undecided.any():
-        wrong, right = (outcomes(evidence, truncated=truncated, undecided=verdict) for verdict in ("wrong", "right"))
-        pessimist = average(wrong, levels, evidence.multiplicity)
-        optimist = average(right, levels, evidence.multiplicity)
         undecided = subtree_sums(levels, undecided)
+    if estimator == "visit_mean":
+        completions = evidence.visits.astype(np.float64)
+        means, pessimist, optimist = (
+            visit_mean(decided, completions + n, evidence.value_sum + right)
+            for n, right in ((0.0, 0.0), (undecided, 0.0), (undecided, undecided))
+        )
+    elif estimator == "smoothed":
+        return _smoothed(evidence, levels, truncated, confidence)
+    else:
+        average = policy_mean if estimator == "policy_mean" else leaf_share
+        means = pessimist = optimist = average(decided, levels, evidence.multiplicity)
+        if undecided.any():
+            pessimist, optimist = (
+                average(outcomes(evidence, truncated=truncated, undecided=as_if), levels, evidence.multiplicity)
+                for as_if in _UNDECIDED_AS
+            )
+        ended = np.where(decided.ended, whole(evidence.multiplicity), 0.0)
+        completions = subtree_sums(levels, decided.own + ended)
     known = ~np.isnan(means.value)
     low, high = _interval(pessimist, optimist, confidence)
     low, high = np.where(known, low, 0.0), np.where(known, high, 1.0)
-    completions = subtree_sums(levels, decided.own + np.where(decided.ended, whole(evidence.multiplicity), 0.0))
     return Values(
         value=means.value,
-        rollouts=completions.astype(np.int64),
+        # A node that ends a trajectory and stands for no sample of its own is known by that one outcome.
+        rollouts=np.where(decided.ended, np.maximum(completions, 1.0), completions).astype(np.int64),
         undecided=undecided.astype(np.int64),
         stderr=np.sqrt(means.variance),
         low=np.where(decided.ended, means.value, np.fmin(low, means.value)),
         high=np.where(decided.ended, means.value, np.fmax(high, means.value)),
         estimator=estimator,
+    )
+
+
+def _smoothed(evidence: Evidence, levels: Levels, truncated: Truncated, confidence: float) -> Values:
+    """`estimate` by the posterior; the interval's ends are those with undecided outcomes counted as wrong and right."""
+    shape = tree_levels(evidence.parent, evidence.depth)
+
+    def posterior(undecided_as: Literal["left out", "wrong", "right"]) -> Posterior:
+        counted = outcomes(evidence, truncated=truncated, undecided=undecided_as)
+        return infer(shape, *completions_from(evidence, counted))
+
+    decided = outcomes(evidence, truncated=truncated, undecided="left out")
+    undecided = undecided_outcomes(evidence, truncated=truncated)
+    found = pessimist = optimist = posterior("left out")
+    if undecided.any():
+        undecided = subtree_sums(levels, undecided)
+        pessimist, optimist = (posterior(as_if) for as_if in _UNDECIDED_AS)
+    decided_below = subtree_sums(levels, decided.own + np.where(decided.ended, whole(evidence.multiplicity), 0.0))
+    known = (decided_below > 0) | decided.ended
+    value, tail = found.quantile(0.5), (1 - confidence) / 2
+
+    def unless_ended(column: Floats, at_end: Floats, unknown: float) -> Floats:
+        return np.where(decided.ended, at_end, np.where(known, column, unknown))
+
+    return Values(
+        value=unless_ended(value, decided.right, np.nan),
+        rollouts=np.where(decided.ended, np.maximum(decided_below, 1.0), decided_below).astype(np.int64),
+        undecided=undecided.astype(np.int64),
+        stderr=unless_ended(found.deviation(), np.zeros_like(value), np.nan),
+        low=unless_ended(np.minimum(pessimist.quantile(tail), value), decided.right, 0.0),
+        high=unless_ended(np.maximum(optimist.quantile(1 - tail), value), decided.right, 1.0),
+        estimator="smoothed",
     )
 
 

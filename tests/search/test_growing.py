@@ -7,7 +7,7 @@ from support.runs import EqualStringJudge, problems
 
 from treeforge.config import Recipe, SearchConfig, StepsConfig
 from treeforge.sample import Sample
-from treeforge.search.growing import GrowingTree, request_base
+from treeforge.search.growing import GrowingTree, request_base, step_costs
 from treeforge.tree import Finish
 from treeforge.verdict import Judgement, Verdict
 
@@ -144,3 +144,48 @@ def test_trajectories_longer_than_max_steps_are_truncated(depth):
     tree.absorb(0, [Sample("".join(f"s{i}\n" for i in range(depth)) + RIGHT, "stop")])
     assert tree.builder.rollouts_truncated[1] == 1
     assert tree.rollouts[0].finish == Finish.TRUNCATED
+
+
+def test_a_request_is_the_same_however_its_prefix_came_about():
+    """Step by step, as a path of a whole solution, or as a prefix cut out of a rollout."""
+    sample = Sample(f"a\nb\n{RIGHT}", "stop", 9)
+    trees = [growing() for _ in range(3)]
+    trees[0].absorb(0, [sample])
+    trees[0].request(1, "rollout", 1, 0)
+    trees[0].absorb(1, [Sample(f"b\n{RIGHT}", "stop")])
+    trees[1].absorb_solutions([sample])
+    trees[2].absorb(0, [sample], as_rollouts=True)
+    node = trees[2].prefix_node(trees[2].prefix_node(0, "a\n", 1, -1.0), "b\n", 1, -1.0)
+    assert node == trees[2].prefix_node(1, "b\n", 1, -1.0) == 2, "found again"
+    assert trees[2].builder.multiplicity == [1, 0, 0]
+    assert len({(r.digest, r.seed, r.prefix) for r in (tree.request(2, "rollout", 4, 1) for tree in trees)}) == 1
+
+
+def test_a_purpose_of_its_own_has_seeds_of_its_own():
+    tree = growing()
+    requests = [tree.request(0, "rollout", 4, 0, purpose) for purpose in ("", "rollout", "screen")]
+    assert requests[0] == requests[1]
+    assert requests[0].seed != requests[2].seed
+    assert requests[0].digest != requests[2].digest
+
+
+def test_a_path_of_thousands_of_steps_can_be_asked_from():
+    tree = growing(max_steps=5000)
+    tree.absorb_solutions([Sample("".join(f"s{i}\n" for i in range(4000)) + RIGHT, "stop", 4001)])
+    assert tree.builder.size == 4002
+    assert tree.request(4000, "rollout", 1, 0).prefix.endswith("s3999\n")
+
+
+def test_outcomes_count_without_changing_the_tree():
+    tree = growing()
+    samples = [Sample(f"a\n{RIGHT}", "stop"), Sample(WRONG, "stop"), Sample("", "stop"), Sample("HTTP 500", "error")]
+    assert tree.outcomes(samples) == (1, 2, 0)
+    assert (tree.samples, tree.builder.size, tree.rollouts, tree.errors) == (0, 1, [], [])
+
+
+def test_step_costs_are_shared_out_by_characters_where_the_policy_does_not_say():
+    steps = ["aaaa\n", "b\n", "ccc"]
+    assert step_costs(Sample("", "stop", 20), steps)[0] == [10, 4, 6]
+    assert step_costs(Sample("", "stop", 20, -7.0, (7, 8, 5), (-1.0, -4.0, -2.0)), steps) == ([7, 8, 5], [-1, -4, -2])
+    assert step_costs(Sample("", "stop", 20, -7.0), ["abc"]) == ([20], [-7.0])
+    assert step_costs(Sample("", "stop"), []) == ([], [])

@@ -13,6 +13,7 @@ from treeforge.errors import PolicyError, PolicyUnavailableError, RequestFailedE
 from treeforge.policy import ScriptedPolicy, World
 from treeforge.sample import Sample
 from treeforge.search.scheduler import Forest, Progress
+from treeforge.search.strategies import STRATEGIES
 
 
 class MemoryLog:
@@ -73,6 +74,30 @@ FAST = World(latency=0.002, latency_sigma=1.0)
 def test_concurrency_and_order_of_arrival_leave_no_trace(concurrency):
     expected = grow(ScriptedPolicy())
     assert grow(ScriptedPolicy(FAST), machine=Machine(concurrency=concurrency)) == expected
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("screen", [0, 4])
+def test_every_strategy_is_a_function_of_the_journal(strategy, screen):
+    """Slots, the order of arrival and a kill half-way leave no trace, and what was journaled is not asked again."""
+    search = {"strategy": strategy, "screen": screen, "levels": 3, "count": 4}
+    expected = grow(ScriptedPolicy(), **search)
+    assert grow(ScriptedPolicy(FAST), machine=Machine(concurrency=256), **search) == expected
+    log, policy = MemoryLog(), ScriptedPolicy()
+    policy.asked = Counter()
+    answered = itertools.count()
+
+    class Dying(ScriptedPolicy):
+        def sample_now(self, request):
+            if next(answered) >= 9:
+                raise KeyboardInterrupt
+            return policy.sample_now(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        grow(Dying(), log=log, **search)
+    assert grow(policy, log=log, **search) == expected
+    assert max(policy.asked.values()) == 1
+    assert log.repeats == 0
 
 
 def test_failures_and_retries_leave_no_trace():

@@ -1,31 +1,11 @@
 """What the strategies ask for and when they end, driven by hand (no scheduler, no clock)."""
 
 import pytest
-from support.runs import EqualStringJudge, problems
+from support.driving import drive
 
-from treeforge.config import BudgetConfig, Recipe, SearchConfig
-from treeforge.policy import SCRIPTED_STEPS, ScriptedPolicy, World
-from treeforge.search.growing import GrowingTree, request_base
-from treeforge.search.strategies import STRATEGIES
+from treeforge.config import BudgetConfig, SearchConfig
+from treeforge.policy import World
 from treeforge.tree import Finish
-
-
-def drive(budget=None, world=None, problem=0, **search):
-    """Grow one tree; returns (growing tree, waves, (status, reason))."""
-    recipe = Recipe(steps=SCRIPTED_STEPS, search=SearchConfig(**search), budget=budget or BudgetConfig())
-    policy = ScriptedPolicy(world or World())
-    tree = GrowingTree(
-        0, problems(problem + 1)[problem], recipe, EqualStringJudge(), request_base(recipe, policy.identity)
-    )
-    strategy = STRATEGIES[recipe.search.strategy](tree, recipe.search, recipe.budget)
-    waves, replies = [], None
-    while True:
-        try:
-            wave = strategy.send(replies)
-        except StopIteration as stop:
-            return tree, waves, stop.value
-        waves.append(wave)
-        replies = [policy.sample_now(request) for request in wave]
 
 
 def test_mcts_spends_its_simulations_in_waves_of_distinct_leaves():

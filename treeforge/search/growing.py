@@ -21,6 +21,9 @@ _OPEN, _STOP, _ANSWERED = int(Finish.OPEN), int(Finish.STOP), int(Finish.ANSWERE
 _TRUNCATED, _ERROR = int(Finish.TRUNCATED), int(Finish.ERROR)
 _CORRECT, _UNDECIDED, _NO_ANSWER = int(Verdict.CORRECT), int(Verdict.UNDECIDED), int(Verdict.NO_ANSWER)
 
+Ending = tuple[int, str, int]
+"""How a trajectory ended: (finish, answer, verdict)."""
+
 
 def request_base(recipe: Recipe, identity: dict[str, object]) -> bytes:
     """Digest of what all requests of a run share: policy identity, sampling, step format and run seed."""
@@ -75,33 +78,36 @@ class GrowingTree:
         root = digest(encode_text(problem.problem_id), encode_text(problem.question))
         self.node_digests: dict[int, bytes] = {0: root}
 
-    def request(self, node: int, mode: Mode, n: int, index: int) -> Request:
-        """Ask for `n` samples from `node`; `index` counts such requests of this node, so that each has its own seed.
+    def request(self, node: int, mode: Mode, n: int, index: int, purpose: str = "") -> Request:
+        """Ask for `n` samples from `node`.
 
-        The parent of `node` must have been asked from before (digests are chained from it), which holds for every
-        strategy that grows nodes by `absorb`.
+        `index` counts the requests of this node and `purpose` (the mode, unless given), so that each has its own seed.
         """
-        prefix = self._digest(node)
+        prefix = self.node_digests.get(node) or self._digest(node)
+        purpose = purpose or mode
         return Request(
             problem=self.problem,
             prefix=self.builder.prefix(node),
             n=n,
             mode=mode,
-            seed=derive_seed(self.seed, prefix, mode, index),
-            digest=request_digest(self.base, prefix, mode, index, n),
+            seed=derive_seed(self.seed, prefix, purpose, index),
+            digest=request_digest(self.base, prefix, purpose, index, n),
             tree=self.number,
         )
 
     def _digest(self, node: int) -> bytes:
-        found = self.node_digests.get(node)
-        if found is None:
-            builder = self.builder
-            parent, text = builder.parent[node], builder.text[node]
-            occurrence = 0
+        builder, digests = self.builder, self.node_digests
+        path: list[int] = []
+        while node not in digests:
+            path.append(node)
+            node = builder.parent[node]
+        found = digests[node]
+        for row in reversed(path):
+            text, occurrence = builder.text[row], 0
             if not self.merge:
-                siblings = builder.children[parent] or ()
-                occurrence = sum(1 for s in siblings if s < node and builder.text[s] == text)
-            found = self.node_digests[node] = chain(self._digest(parent), text, occurrence)
+                siblings = builder.children[builder.parent[row]] or ()
+                occurrence = sum(1 for s in siblings if s < row and builder.text[s] == text)
+            found = digests[row] = chain(found, text, occurrence)
         return found
 
     def absorb(self, node: int, samples: Sequence[Sample], *, as_rollouts: bool = False) -> tuple[int, int, list[int]]:
@@ -146,12 +152,7 @@ class GrowingTree:
         self.samples += len(samples)
         self.tokens += tokens
         if judged:
-            parent = builder.parent
-            up = node
-            while up >= 0:
-                visits[up] += judged
-                value_sum[up] += correct
-                up = parent[up]
+            self._back_up(node, judged, correct)
         return judged, correct, new
 
     def _verdict(self, steps: list[str], finish: int) -> tuple[int, str, int]:
@@ -168,35 +169,113 @@ class GrowingTree:
             finish = _ANSWERED
         return verdict, answer, finish
 
+    def absorb_solutions(self, samples: Sequence[Sample]) -> None:
+        """Turn complete solutions, sampled at the root, into the tree: every step becomes a node, a path a solution.
+
+        Identical first parts are one path (where duplicates are merged), whose nodes stand for several samples.
+        """
+        builder = self.builder
+        for sample in samples:
+            self.samples += 1
+            self.tokens += sample.tokens
+            steps, finish = parse(sample, self.steps, self.max_steps, thinking=0 in self._thinking)
+            if finish == _ERROR:
+                self.errors.append(sample.text)
+                self.rollouts.append(Rollout(0, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
+                continue
+            verdict, answer, finish = self._verdict(steps, finish)
+            tokens, logprobs = step_costs(sample, steps)
+            row, last = 0, len(steps) - 1
+            for i, step in enumerate(steps):
+                ends = i == last and self.ends(step, finish)
+                found = self._find(row, step, finish if ends else _OPEN)
+                if found is not None:
+                    row = found
+                    builder.multiplicity[row] += 1.0
+                else:
+                    row = self._add(row, step, tokens[i], logprobs[i], (finish, answer, verdict) if ends else None)
+            if builder.finish[row] == _OPEN:  # it stopped right after a step, or at once
+                self._own_rollout(row, [], answer, verdict, finish, 0 if steps else sample.tokens, 0.0)
+            if verdict != _UNDECIDED:
+                self._back_up(row, 1, int(verdict == _CORRECT))
+
+    def prefix_node(self, node: int, step: str, tokens: int, logprob: float, ending: Ending | None = None) -> int:
+        """The child of `node` for the next step of an own rollout: found, or added with multiplicity 0.
+
+        The rollout stays an own rollout of the node that it started from, so that the child stands for no sample beside
+        it. `ending` is that of the rollout, where the step is its last one.
+        """
+        found = self._find(node, step, ending[0] if ending else _OPEN)
+        if found is not None:
+            return found
+        row = self._add(node, step, tokens, logprob, ending)
+        self.builder.multiplicity[row] = 0.0
+        return row
+
+    def outcomes(self, samples: Sequence[Sample]) -> tuple[int, int, int]:
+        """(right, wrong, undecided) completions from the root among `samples`; engine errors are none of them."""
+        right = wrong = undecided = 0
+        for sample in samples:
+            steps, finish = parse(sample, self.steps, self.max_steps, thinking=0 in self._thinking)
+            if finish != _ERROR:
+                verdict = self._verdict(steps, finish)[0]
+                right += verdict == _CORRECT
+                undecided += verdict == _UNDECIDED
+                wrong += verdict not in (_CORRECT, _UNDECIDED)
+        return right, wrong, undecided
+
+    def _back_up(self, node: int, judged: int, correct: int) -> None:
+        builder = self.builder
+        visits, value_sum, parent = builder.visits, builder.value_sum, builder.parent
+        while node >= 0:
+            visits[node] += judged
+            value_sum[node] += correct
+            node = parent[node]
+
+    def ends(self, step: str, finish: int) -> bool:
+        """Whether the last step of a completion ends its trajectory in the tree.
+
+        A step that ended at its delimiter is open: other samples go on from it. That this one did not is a rollout.
+        """
+        return finish == _ANSWERED or (finish != _OPEN and not step.endswith(self.steps.delimiter))
+
+    def _find(self, node: int, text: str, finish: int) -> int | None:
+        """The child with this text and this ending, where duplicates are merged."""
+        if not self.merge:
+            return None
+        row = self.builder.child_of.get((node, text))
+        if row is not None and self.builder.finish[row] != finish:
+            return self._sibling(node, text, finish)
+        return row
+
+    def _add(self, node: int, text: str, tokens: int, logprob: float, ending: Ending | None) -> int:
+        """Add a child; `ending` where it ends a trajectory."""
+        if ending is not None:
+            finish, answer, verdict = ending
+            return self.builder.add(
+                node, text, token_count=tokens, logprob=logprob, finish=finish, answer=answer, verdict=verdict
+            )
+        row = self.builder.add(node, text, token_count=tokens, logprob=logprob)
+        self._note_thinking(node, row, text)
+        return row
+
     def _child(
         self, node: int, sample: Sample, steps: list[str], finish: int, answer: str, verdict: int, new: list[int]
     ) -> int:
         """Find or add the child for the first step, which gets what follows as its own rollout; the child's row."""
-        builder = self.builder
         first = steps[0]
         if len(sample.step_tokens) >= len(steps) <= len(sample.step_logprobs):
             tokens, logprob = sample.step_tokens[0], sample.step_logprobs[0]
         else:
-            tokens, logprob = _first_step_cost(sample, steps)
-        # A step that ended at its delimiter is open: other samples go on from it. That this one did not is a rollout.
-        ends = len(steps) == 1 and (
-            finish == _ANSWERED or (finish != _OPEN and not first.endswith(self.steps.delimiter))
-        )
-        own_finish = finish if ends else _OPEN
-        row = builder.child_of.get((node, first)) if self.merge else None
-        if row is not None and builder.finish[row] != own_finish:
-            row = self._sibling(node, first, own_finish)
+            all_tokens, all_logprobs = step_costs(sample, steps)
+            tokens, logprob = all_tokens[0], all_logprobs[0]
+        ends = len(steps) == 1 and self.ends(first, finish)
+        row = self._find(node, first, finish if ends else _OPEN)
         if row is not None:
-            builder.multiplicity[row] += 1.0
-        elif ends:
-            row = builder.add(
-                node, first, token_count=tokens, logprob=logprob, finish=finish, answer=answer, verdict=verdict
-            )
-            new.append(row)
+            self.builder.multiplicity[row] += 1.0
         else:
-            row = builder.add(node, first, token_count=tokens, logprob=logprob)
+            row = self._add(node, first, tokens, logprob, (finish, answer, verdict) if ends else None)
             new.append(row)
-            self._note_thinking(node, row, first)
         if finish != _OPEN and not ends:
             rest = _NAN if sample.logprob is None else sample.logprob - logprob
             self._own_rollout(row, steps[1:], answer, verdict, finish, max(sample.tokens - tokens, 0), rest)
@@ -229,18 +308,22 @@ class GrowingTree:
             builder.rollouts_truncated[row] += 1
 
 
-def _first_step_cost(sample: Sample, steps: list[str]) -> tuple[int, float]:
-    """Tokens and log-probability of a sample's first step; tokens by share of characters where nothing says more."""
-    if len(sample.step_tokens) >= len(steps):
-        tokens = sample.step_tokens[0]
-    elif len(steps) == 1:
-        tokens = sample.tokens
+def step_costs(sample: Sample, steps: Sequence[str]) -> tuple[list[int], list[float]]:
+    """Tokens and log-probability of each of a sample's steps.
+
+    Where the policy did not say, tokens go by share of characters and log-probabilities are NaN.
+    """
+    count, characters = len(steps), max(sum(map(len, steps)), 1)
+    if len(sample.step_tokens) >= count:
+        tokens = list(sample.step_tokens[:count])
+    elif count == 1:
+        tokens = [sample.tokens]
     else:
-        tokens = round(sample.tokens * len(steps[0]) / max(sum(map(len, steps)), 1))
-    if len(sample.step_logprobs) >= len(steps):
-        logprob = sample.step_logprobs[0]
-    elif len(steps) == 1 and sample.logprob is not None:
-        logprob = sample.logprob
+        tokens = [round(sample.tokens * len(step) / characters) for step in steps]
+    if len(sample.step_logprobs) >= count:
+        logprobs = list(sample.step_logprobs[:count])
+    elif count == 1 and sample.logprob is not None:
+        logprobs = [sample.logprob]
     else:
-        logprob = _NAN
-    return tokens, logprob
+        logprobs = [_NAN] * count
+    return tokens, logprobs

@@ -26,7 +26,7 @@ from treeforge.policy.steps import clean_text
 from treeforge.problem import Problem
 from treeforge.sample import FinishReason, Request, Sample
 from treeforge.search.growing import GrowingTree, request_base
-from treeforge.search.strategies import STRATEGIES, Strategy
+from treeforge.search.strategies import Scorer, Strategy, start
 from treeforge.tree import TreeRecord
 from treeforge.verdict import Judge
 
@@ -121,7 +121,8 @@ class _OpenTree:
 class Forest:
     """Grows one run's trees. Make one, then `await forest.grow(problems)` once.
 
-    `identity` is the policy's in the digests of requests; that of `policy` where it is not given.
+    `identity` is the policy's in the digests of requests; that of `policy` where it is not given. `scorer` is for the
+    strategy `beam`, in place of the one that the recipe names.
     """
 
     def __init__(
@@ -135,12 +136,14 @@ class Forest:
         *,
         identity: dict[str, Any] | None = None,
         progress: Progress | None = None,
+        scorer: Scorer | None = None,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.recipe, self.machine = recipe, machine
         self.policy, self.judge, self.journal, self.finished = policy, judge, journal, finished
         self.progress = progress or Progress()
+        self._scorer = scorer
         self._clock, self._sleep = clock, sleep
         self._sample_now = policy.sample_now if isinstance(policy, ImmediatePolicy) else None
         self._base = request_base(recipe, policy.identity if identity is None else identity)
@@ -229,7 +232,7 @@ class Forest:
 
     def _open(self, number: int, problem: Problem) -> None:
         growing = GrowingTree(number, problem, self.recipe, self.judge, self._base)
-        strategy = STRATEGIES[self.recipe.search.strategy](growing, self.recipe.search, self.recipe.budget)
+        strategy = start(growing, self.recipe.search, self.recipe.budget, self._scorer)
         tree = _OpenTree(growing, strategy, self.journal.rows(number), self.journal.cutoff(number), self._clock())
         self.progress.open += 1
         self._ready.append((tree, None))
@@ -424,8 +427,8 @@ class Forest:
             delay = min(machine.backoff * 2.0**attempt, 30.0) * random.uniform(0.5, 1.0)
             if isinstance(error, RequestFailedError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, 300.0))
-            late = self._clock() + delay - started > machine.request_total_timeout
-            spent = attempt >= machine.retries or late
+            left = started + machine.request_total_timeout - self._clock()
+            spent = attempt >= machine.retries or left <= 0
             if isinstance(error, RequestFailedError) and (not error.retryable or (spent and alive)):
                 progress.errors += 1
                 _log.warning("tree %d: request given up: %s", request.tree, error)
@@ -437,8 +440,8 @@ class Forest:
                 ) from error
             attempt += 1
             progress.retries += 1
-            _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, delay)
-            await self._sleep(delay)
+            _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, min(delay, left))
+            await self._sleep(min(delay, left))
 
 
 def _checked(samples: Any, n: int) -> tuple[Sample, ...]:

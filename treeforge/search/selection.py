@@ -6,14 +6,19 @@ selection never enters a finished subtree and a leaf in flight is not picked aga
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import exp, log, sqrt
 
 from treeforge.config import SearchConfig
 from treeforge.tree import TreeBuilder
 
 
 class Selector:
-    """UCT/PUCT over a `TreeBuilder`, with virtual loss."""
+    """UCT/PUCT over a `TreeBuilder`, with virtual loss and, by option, progressive widening.
+
+    **Progressive widening** (Coulom 2007; Chaslot et al. 2008): a node may have C · N^alpha children, N its visits, and
+    is expanded again where it has fewer. Children are counted as they were sampled, duplicates and samples in flight
+    included: a policy that repeats itself is not asked for ever.
+    """
 
     __slots__ = ("builder", "closed", "config", "expansions", "open_children")
 
@@ -32,8 +37,9 @@ class Selector:
         children, visits, value_sum, prior = builder.children, builder.visits, builder.value_sum, builder.prior
         exploration = self.config.exploration
         uct = self.config.selection == "uct"
+        widening = self.config.widening > 0
         node = 0
-        while open_children[node]:
+        while open_children[node] and not (widening and self._may_expand(node)):
             here = visits[node]
             # An unvisited child is valued as its parent is (first-play urgency).
             parent_value = value_sum[node] / here if here else 0.5
@@ -56,7 +62,7 @@ class Selector:
         """Note an expansion of `leaf` and return its index; the leaf closes when its expansions are used up."""
         index = self.expansions[leaf]
         self.expansions[leaf] = index + 1
-        if index + 1 >= self.config.expansions and not self.open_children[leaf]:
+        if not self.open_children[leaf] and not self._may_expand(leaf):
             self._close(leaf)
         return index
 
@@ -79,14 +85,13 @@ class Selector:
                 self.open_children[leaf] = was_open + opened
                 if self.closed[leaf]:
                     self._reopen(leaf)
-        siblings = builder.children[leaf]
-        if siblings:
-            multiplicity, prior = builder.multiplicity, builder.prior
-            total = 0.0
-            for row in siblings:
-                total += multiplicity[row]
-            for row in siblings:
-                prior[row] = multiplicity[row] / total
+        if self.config.widening:
+            self._reopen_widened(leaf)
+        kind = self.config.prior
+        if kind == "share":
+            share_priors(builder, leaf)
+        else:
+            other_priors(builder, leaf, self.config.prior_temperature if kind == "logprob" else None)
 
     def virtual_loss(self, leaf: int) -> None:
         """Count the samples in flight as visits of value 0 on the path, so that the wave spreads."""
@@ -102,16 +107,29 @@ class Selector:
             visits[leaf] -= n
             leaf = parent[leaf]
 
+    def _may_expand(self, node: int) -> bool:
+        config, expansions = self.config, self.expansions[node]
+        if config.widening:
+            allowed: float = config.widening * self.builder.visits[node] ** config.widening_power
+            return not expansions or expansions * config.children < allowed
+        return expansions < config.expansions
+
     def _close(self, node: int) -> None:
-        limit = self.config.expansions
         while True:
             self.closed[node] = True
             node = self.builder.parent[node]
             if node < 0:
                 return
             self.open_children[node] -= 1
-            if self.open_children[node] or self.expansions[node] < limit:
+            if self.open_children[node] or self._may_expand(node):
                 return
+
+    def _reopen_widened(self, node: int) -> None:
+        """Visits have grown on the path up from `node`, so closed nodes there may have become allowed more children."""
+        while node >= 0:
+            if self.closed[node] and self._may_expand(node):
+                self._reopen(node)
+            node = self.builder.parent[node]
 
     def _reopen(self, node: int) -> None:
         while True:
@@ -122,3 +140,33 @@ class Selector:
             self.open_children[node] += 1
             if not self.closed[node]:
                 return
+
+
+def share_priors(builder: TreeBuilder, node: int) -> None:
+    """P of each child of `node`: its share of the samples that were drawn from there."""
+    siblings = builder.children[node]
+    if siblings:
+        multiplicity, prior = builder.multiplicity, builder.prior
+        total = 0.0
+        for row in siblings:
+            total += multiplicity[row]
+        for row in siblings:
+            prior[row] = multiplicity[row] / total
+
+
+def other_priors(builder: TreeBuilder, node: int, temperature: float | None) -> None:
+    """P of each child of `node`: the softmax of the mean log-probabilities of their tokens, or uniform without a
+    temperature. The share of samples where a log-probability is unknown."""
+    siblings = builder.children[node] or []
+    if temperature is None:
+        weights = [1.0] * len(siblings)
+    else:
+        means = [builder.logprob[row] / max(builder.token_count[row], 1) / temperature for row in siblings]
+        if any(mean != mean for mean in means):  # NaN
+            share_priors(builder, node)
+            return
+        highest = max(means, default=0.0)
+        weights = [exp(mean - highest) for mean in means]
+    total = sum(weights)
+    for row, weight in zip(siblings, weights, strict=True):
+        builder.prior[row] = weight / total

@@ -1,0 +1,61 @@
+"""Strategies, screening and estimators through the pipeline and the command line: tables, statistics, shards."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from support.runs import problems, scripted_config
+
+from treeforge import pipeline, views
+from treeforge.cli import invoke
+from treeforge.config import LabelConfig
+from treeforge.errors import ConfigError
+from treeforge.search.strategies import STRATEGIES
+from treeforge.store.run import RunFolder
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_run_is_labelled_exported_and_replayed(strategy, tmp_path):
+    result = pipeline.run(problems(4), tmp_path / "run", scripted_config(strategy=strategy, levels=3))
+    assert result.statuses == {"done": 4}
+    assert sum(result.dataset.rows["hrm"].values()) > 0
+    assert set(pipeline.replay(tmp_path / "run").files.values()) == {"same"}
+
+
+def test_omegas_prefixes_are_labelled_and_not_compressed(tmp_path):
+    pipeline.run(problems(4), tmp_path / "run", scripted_config(strategy="omega", budget={"simulations": 30}))
+    report = views.label(tmp_path / "run")
+    assert 0 < report["unlabelled"] < report["nodes"], "steps between probes"
+    assert views.compress(tmp_path / "run")["merges"] == 0
+
+
+def test_screened_out_problems_show_in_stats(tmp_path, capsys):
+    file = tmp_path / "problems.jsonl"
+    file.write_text("".join(json.dumps({"question": p.question, "answer": p.gold_answer}) + "\n" for p in problems(12)))
+    command = ["run", str(file), "--out", str(tmp_path / "run"), "--policy", "scripted", "--simulations", "4"]
+    assert invoke([*command, "--screen", "4", "--keep", "0.3..0.7", "-q"]) == 0
+    reasons = {reason for _, reason in RunFolder.open(tmp_path / "run").statuses().values()}
+    assert any(reason.startswith("screened out: ") for reason in reasons)
+    assert "4 simulations" in reasons
+    capsys.readouterr()
+    assert invoke(["stats", str(tmp_path / "run"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["problems"]["reasons"]
+    assert {row["reason"] for row in shown} == reasons
+    assert invoke([*command, "--screen", "4", "--keep", "7..3", "-q"]) == 2
+
+
+def test_visit_mean_labels_are_exported_and_never_compressed(tmp_path):
+    path = tmp_path / "run"
+    pipeline.run(problems(4), path, scripted_config())
+    views.label(path, LabelConfig(estimator="visit_mean"))
+    with pytest.raises(ConfigError, match=r"label\.estimator"):
+        views.compress(path)
+    dataset = views.export(path)
+    shards = sorted((dataset.path / "nodes").glob("*.parquet"))
+    rows = pl.concat([pl.read_parquet(shard) for shard in shards])
+    assert rows.height == sum(dataset.rows["nodes"].values()) > 20
+    assert set(rows["estimator"]) == {"visit_mean"}
+    np.testing.assert_allclose(rows["value"], rows["value_sum"] / rows["visits"])
