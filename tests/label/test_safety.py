@@ -21,6 +21,7 @@ from treeforge.verdict import Judgement, Verdict
 PACKAGE = Path(treeforge.__file__).parent
 FUZZ = Path(__file__).resolve().parents[2] / "benchmarks" / "answers_fuzz.py"
 BOMBS = [
+    "12_③",  # a digit to str.isdigit, and none to int
     "10^10^10^10",
     "10^{10^{10^{10}}}",
     "9^{9^{9^{9}}}",

@@ -5,13 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treeforge.config import StepsConfig
 from treeforge.errors import RequestFailedError
 from treeforge.policy.base import Sample
-from treeforge.policy.replies import Stops, completion_tokens, read_choices, to_samples
+from treeforge.policy.replies import Stops, Told, completion_tokens, read_choices, to_samples
 from treeforge.policy.steps import split_steps
 
-ROLLOUT = Stops("rollout", "\n", ("Question:",), ("The answer is",))
-STEP = Stops("step", "\n", ("Question:",), ("The answer is",))
+STEPS = StepsConfig(delimiter="\n", stop=("Question:",), answer_markers=("The answer is",))
+ROLLOUT = Stops.of(STEPS, "rollout")
+STEP = Stops.of(STEPS, "step")
 
 
 def completion(text: str, reason: str = "stop", **more: Any) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def listing(tokens: list[str], logprob: float = -0.5) -> dict[str, Any]:
 
 
 def only(reply: dict[str, Any], stops: Stops = ROLLOUT, **options: Any) -> Sample:
-    (sample,) = to_samples(read_choices(reply, chat=False, **options), stops, completion_tokens(reply))
+    (sample,) = to_samples(read_choices(reply, Told(False, **options)), stops, completion_tokens(reply))
     return sample
 
 
@@ -38,7 +40,7 @@ def test_the_steps_tokens_and_logprobs_add_up_to_the_completion_s(tokens, shape)
         logprobs: dict[str, Any] = {"tokens": tokens, "token_logprobs": values}
     else:
         logprobs = {"content": [{"token": t, "logprob": v} for t, v in zip(tokens, values, strict=True)]}
-    sample = only(completion(text, logprobs=logprobs), Stops("rollout", "\n", (), ()))
+    sample = only(completion(text, logprobs=logprobs), Stops.of(StepsConfig(), "rollout"))
     assert sample.text == text
     assert sample.tokens == len(tokens)
     assert sample.logprob == sum(values)
@@ -86,6 +88,13 @@ def test_logprobs_that_are_missing_or_broken_are_unknown(logprobs):
     assert (sample.text, sample.logprob, sample.step_tokens) == ("a", None, ())
 
 
+def test_tokens_are_counted_by_sentence_where_sentences_are_the_steps():
+    tokens = ["One", " and", " one.", " Wait", ", two."]
+    stops = Stops.of(StepsConfig(split="sentence"), "rollout")
+    sample = only(completion("".join(tokens), logprobs=listing(tokens)), stops)
+    assert sample.step_tokens == (4, 1)
+
+
 def test_tokens_that_are_not_the_text_give_a_sum_and_no_steps():
     sample = only(completion("one\ntwo", logprobs=listing(["Ġone", "Ċ", "two"])))
     assert (sample.tokens, sample.logprob, sample.step_tokens) == (3, -1.5, ())
@@ -126,7 +135,7 @@ def test_choices_come_by_their_index_and_share_the_count_by_length():
         ],
         "usage": {"completion_tokens": 8},
     }
-    samples = to_samples(read_choices(reply, chat=False), ROLLOUT, completion_tokens(reply))
+    samples = to_samples(read_choices(reply, Told(False)), ROLLOUT, completion_tokens(reply))
     assert [(sample.text, sample.tokens) for sample in samples] == [("a", 2), ("bbb", 6)]
 
 
@@ -140,11 +149,71 @@ def test_a_count_fits_the_tables():
     assert completion_tokens({"usage": {"completion_tokens": 10**15}}) == 2**31 - 1
 
 
-def test_a_filtered_completion_is_an_error_sample_and_hidden_reasoning_an_empty_one():
+def test_a_filtered_completion_is_an_error_sample():
     assert only(completion("x", reason="content_filter")).finish == "error"
-    message = {"role": "assistant", "content": None, "reasoning_content": "hm"}
-    (choice,) = read_choices({"choices": [{"message": message, "finish_reason": "stop"}]}, chat=True)
-    assert choice.text == ""
+
+
+# Reasoning that a server keeps apart
+
+
+def thought(content: str | None, reasoning: str = "2 + 2?\n", reason: str = "stop", **more: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": reason, **more}]}
+
+
+def said(reply: dict[str, Any], stops: Stops = ROLLOUT, **options: Any) -> Sample:
+    (sample,) = to_samples(read_choices(reply, Told(True, **options)), stops, completion_tokens(reply))
+    return sample
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": "4", "reasoning_content": "2 + 2"}, "<think>2 + 2</think>4"),
+        ({"content": "4", "reasoning": "2 + 2"}, "<think>2 + 2</think>4"),
+        ({"content": "4", "reasoning_content": "2 + 2", "reasoning": "2 + 2"}, "<think>2 + 2</think>4"),
+        ({"content": None, "reasoning_content": "2 + 2"}, "<think>2 + 2"),
+        ({"content": "", "reasoning": "2 + 2"}, "<think>2 + 2"),
+        ({"reasoning": "2 + 2"}, "<think>2 + 2"),
+        ({"content": "4", "reasoning_content": None}, "4"),
+        ({"content": "4", "reasoning_content": ""}, "4"),
+        ({"content": "4", "reasoning": {"effort": "high"}}, "4"),
+        ({"content": "<think>2 + 2</think>4"}, "<think>2 + 2</think>4"),
+        ({"content": None}, ""),
+    ],
+)
+def test_reasoning_that_is_kept_apart_is_put_back_where_it_was_written(message, text):
+    assert said({"choices": [{"message": message, "finish_reason": "stop"}]}).text == text
+
+
+def test_reasoning_goes_on_where_the_steps_so_far_were_reasoning():
+    assert said(thought("4"), thinking=True).text == "2 + 2?\n</think>4"
+    ended = said(thought("4", reasoning=""), thinking=True, apart=True)
+    assert ended.text == "</think>4"  # the model's first word was the end of its reasoning
+    assert said(thought("4", reasoning=""), thinking=True).text == "4"
+    assert said(thought("4"), think_open="<|think|>", think_close="<|/think|>").text == "<|think|>2 + 2?\n<|/think|>4"
+
+
+@pytest.mark.parametrize("tag", [[], ["<think>"], ["<th", "ink>"]], ids=["template's", "own", "split"])
+def test_tokens_of_reasoning_belong_to_its_steps(tag):
+    tokens = [*tag, "2", " +", " 2?", "\n", "</think>", "4", "<eos>"]
+    content = [{"token": token, "logprob": -0.5} for token in tokens]
+    sample = said(thought("4", logprobs={"content": content}))
+    assert sample.text == "<think>2 + 2?\n</think>4"
+    assert sample.step_tokens == (4 + len(tag), 3)
+    assert sample.logprob == -0.5 * len(tokens)
+
+
+def test_stop_strings_in_reasoning_end_a_step_and_no_rollout():
+    reply = thought("So 4 Question: more", reasoning="Question: 2 + 2?\nWait\n")
+    assert said(reply).text == "<think>Question: 2 + 2?\nWait\n</think>So 4 "
+    step = said(thought("So 4", reasoning="2 + 2?\nWait\n"), STEP)
+    assert (step.text, step.finish) == ("<think>2 + 2?", "delimiter")
+
+
+def test_a_token_limit_within_reasoning_leaves_it_open():
+    sample = said(thought(None, reason="length"))
+    assert (sample.text, sample.finish) == ("<think>2 + 2?\n", "length")
 
 
 @pytest.mark.parametrize(
@@ -164,5 +233,5 @@ def test_a_filtered_completion_is_an_error_sample_and_hidden_reasoning_an_empty_
 @pytest.mark.parametrize("chat", [False, True])
 def test_a_reply_that_lacks_a_field_may_be_asked_for_again(reply, chat):
     with pytest.raises(RequestFailedError) as caught:
-        read_choices(reply, chat=chat)
+        read_choices(reply, Told(chat))
     assert caught.value.retryable

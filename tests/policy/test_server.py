@@ -4,56 +4,26 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 from support.misbehaving import MisbehavingServer
+from support.served import CHAT, COMPLETION, STEP, make, request, started
 
-from treeforge.config import SamplingConfig, StepsConfig
+from treeforge.config import SamplingConfig
 from treeforge.errors import ConfigError, PolicyError, PolicyUnavailableError, RequestFailedError
-from treeforge.policy import replica as replica_module
-from treeforge.policy.base import Mode, Policy, Request, Sample
+from treeforge.policy.base import Policy, Request, Sample
 from treeforge.policy.server import ServerPolicy
 from treeforge.policy.steps import parse, split_steps
 from treeforge.problem import make_problem
 from treeforge.tree import Finish
 
-COMPLETION = StepsConfig(
-    prompt="Question: {question}\nAnswer:\n",
-    delimiter="\n",
-    stop=("\n\n", "Question:"),
-    answer_markers=("The answer is",),
-)
-CHAT = msgspec.structs.replace(COMPLETION, template="chat", system="Be brief.")
-SAMPLING = SamplingConfig(temperature=0.8, max_tokens=64, max_step_tokens=32)
-STEP = "So 17 + 25 = 42\n"
 
-
-def request(mode: Mode = "rollout", n: int = 4, prefix: str = "", seed: int = 5, tree: int = 0) -> Request:
-    problem = make_problem("What is 17 + 25?", "42")
-    return Request(problem=problem, prefix=prefix, n=n, mode=mode, seed=seed, digest=b"", tree=tree)
-
-
-def make(*servers: MisbehavingServer | str, steps: StepsConfig = COMPLETION, **options: Any) -> ServerPolicy:
-    urls = tuple(server if isinstance(server, str) else server.url for server in servers)
-    options = {"model": "world", "sampling": SAMPLING, "api_key": None, "timeout": 10.0, "concurrency": 8} | options
-    return ServerPolicy(steps=steps, servers=urls, **options)
-
-
-@asynccontextmanager
-async def started(*servers: MisbehavingServer | str, **options: Any) -> AsyncIterator[ServerPolicy]:
-    policy = make(*servers, **options)
-    try:
-        await policy.start()
-        for server in servers:
-            if isinstance(server, MisbehavingServer):
-                server.forget()
-        yield policy
-    finally:
-        await policy.close()
+async def start(*servers: MisbehavingServer | str) -> None:
+    async with started(*servers):
+        pass
 
 
 def sample(server: MisbehavingServer, asked: Request, *faults: str, **options: Any) -> tuple[Sample, ...]:
@@ -147,7 +117,41 @@ def test_the_start_of_the_message_is_taken_off_where_the_server_repeats_it():
     assert echoed[0].text == "The answer is 42."
 
 
+def reasoner(prompt: str, _: object) -> str:
+    lines = ["<think>", "Add 17 and 25.", "Wait, 42.", "</think>", "The answer is 42."]
+    written = [i for i, line in enumerate(lines, 1) if f"{line}\n" in prompt]
+    return "\n".join(lines[max(written, default=0) :])
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", ""])
+def test_hidden_reasoning_is_part_of_the_text(field):
+    whole = "<think>\nAdd 17 and 25.\nWait, 42.\n</think>\nThe answer is 42."
+    with MisbehavingServer(write=reasoner, reasoning=field) as server:
+        for cut in range(1, len(split_steps(whole, "\n"))):
+            prefix = "".join(split_steps(whole, "\n")[:cut])
+            (rollout,) = sample(server, request(n=1, prefix=prefix), steps=CHAT)
+            assert prefix + rollout.text == whole
+            assert sum(rollout.step_tokens) == rollout.tokens
+        (fresh,) = sample(server, request(n=1), steps=CHAT)
+        assert (fresh.text, fresh.finish) == (whole, "stop")
+        opened = msgspec.structs.replace(CHAT, think_open="")  # as by templates that open the section themselves
+        (rollout,) = sample(server, request(n=1, prefix="\nAdd 17 and 25.\n"), steps=opened)
+        assert rollout.text == "Wait, 42.\n</think>\nThe answer is 42."
+        (step,) = sample(server, request("step", n=1, prefix="<think>\nAdd 17 and 25.\n"), steps=CHAT)
+        assert (step.text, step.finish) == ("Wait, 42.", "delimiter")
+
+
 # What servers cannot do
+
+
+def test_a_chat_that_answers_the_steps_anew_is_found_by_the_lengths_of_prompts(caplog):
+    started_steps = msgspec.structs.replace(CHAT, assistant_start="Let us see. ")
+    for steps in (CHAT, started_steps):
+        for options in ({"ignores": {"continue"}}, {}, {"engine": "llama.cpp", "echoes": True}, {"ignores": {"usage"}}):
+            caplog.clear()
+            with MisbehavingServer(**options) as server:
+                sample(server, request(), steps=steps)
+            assert ("does not continue the assistant's message" in caplog.text) == ("continue" in str(options))
 
 
 def test_a_server_that_ignores_n_is_asked_once_a_sample_with_other_seeds():
@@ -334,17 +338,20 @@ def test_text_that_no_json_can_carry_is_cleaned_before_it_is_sent():
         assert "What\ufffd is 1 + \ufffd 1?" in server.posts[0].prompt
 
 
-def test_one_failing_sample_of_several_requests_fails_the_whole_and_no_other():
+def test_samples_that_came_are_not_asked_for_again_when_others_of_the_request_fail():
     with MisbehavingServer(takes={"seed"}, ignores={"n", "logprobs", "sampling"}) as server:
 
         async def run() -> None:
             async with started(server) as policy:
-                server.script("slow:30", "500", "slow:30")
-                before = asyncio.get_running_loop().time()
+                good = await policy.sample(request(n=4))
+                server.forget()
+                server.script("slow:0.2", "500", "reset", None)
                 with pytest.raises(RequestFailedError, match="500"):
-                    await policy.sample(request(n=3))
-                assert asyncio.get_running_loop().time() - before < 5
-                assert len(await policy.sample(request(n=3))) == 3
+                    await policy.sample(request(n=4))
+                assert await policy.sample(request(n=4)) == good
+                assert Counter(post.fault for post in server.posts) == {"slow:0.2": 1, "500": 1, "reset": 1, None: 3}
+                assert await policy.sample(request(n=4)) == good  # an answered request is forgotten
+                assert len(server.posts) == 10
 
         asyncio.run(run())
 
@@ -378,10 +385,10 @@ def test_no_server_at_the_start_says_where_and_what_to_do():
     with MisbehavingServer() as server:
         url = server.url
     with pytest.raises(PolicyUnavailableError, match="Start the server") as caught:
-        asyncio.run(make(url).start())
+        asyncio.run(start(url))
     assert url in str(caught.value)
     with pytest.raises(PolicyUnavailableError, match="does-not-exist"):
-        asyncio.run(make("http://does-not-exist.invalid:1").start())
+        asyncio.run(start("http://does-not-exist.invalid:1"))
 
 
 def test_a_server_that_dies_and_comes_back():
@@ -446,7 +453,7 @@ def test_an_unknown_model_is_an_error_that_lists_the_known_ones():
         MisbehavingServer(models=("first", "org/second")) as server,
         pytest.raises(ConfigError, match=r"no model 'world'; it serves: first, org/second"),
     ):
-        asyncio.run(make(server).start())
+        asyncio.run(start(server))
 
 
 @pytest.mark.parametrize("name", ["/models/tiny.Q4_1.gguf", "tiny.Q4_1.gguf", "tiny.Q4_1"])
@@ -469,7 +476,7 @@ def test_a_server_without_a_list_of_models_is_taken_at_our_word():
 
 def test_a_prompt_that_the_server_refuses_is_an_error_before_the_run():
     with MisbehavingServer(["400"] * 2) as server, pytest.raises(ConfigError, match="a scripted 400"):
-        asyncio.run(make(server).start())
+        asyncio.run(start(server))
 
 
 def test_a_server_that_comes_back_with_another_model_stops_the_run():
@@ -510,107 +517,6 @@ def test_the_identity_is_known_after_the_start_only():
         _ = policy.identity
     with pytest.raises(ConfigError, match="at least one server"):
         make()
-
-
-# Several servers
-
-
-@asynccontextmanager
-async def fleet(count: int, **options: Any) -> AsyncIterator[tuple[ServerPolicy, list[MisbehavingServer]]]:
-    with ExitStack() as stack:
-        servers = [stack.enter_context(MisbehavingServer()) for _ in range(count)]
-        async with started(*servers, **options) as policy:
-            yield policy, servers
-
-
-async def homes(policy: ServerPolicy, servers: list[MisbehavingServer], trees: range) -> list[int]:
-    """The number of the server that each tree's request went to."""
-    found = []
-    for tree in trees:
-        before = [len(server.posts) for server in servers]
-        await policy.sample(request(n=1, tree=tree))
-        (home,) = [i for i, server in enumerate(servers) if len(server.posts) > before[i]]
-        found.append(home)
-    return found
-
-
-def test_a_tree_keeps_its_server_and_a_lost_server_moves_its_own_trees_only(monkeypatch):
-    monkeypatch.setattr(replica_module, "REST_SECONDS", 0.2)
-
-    async def run() -> None:
-        async with fleet(3) as (policy, servers):
-            trees = range(30)
-            first = await homes(policy, servers, trees)
-            assert await homes(policy, servers, trees) == first
-            assert min(Counter(first).values()) >= 3
-            assert len(Counter(first)) == 3
-            servers[0].die()
-            second = await homes(policy, servers, trees)
-            assert [b for a, b in zip(first, second, strict=True) if a != 0] == [a for a in first if a != 0]
-            assert {b for a, b in zip(first, second, strict=True) if a == 0} == {1, 2}
-            servers[0].revive()
-            await asyncio.sleep(0.3)
-            await policy.sample(request(n=1, tree=first.index(0)))  # reaches and probes it again
-            assert await homes(policy, servers, trees) == first
-
-    asyncio.run(run())
-
-
-def test_only_when_all_servers_are_gone_the_model_is_unavailable():
-    async def run() -> None:
-        async with fleet(2) as (policy, servers):
-            servers[0].die()
-            assert len(await policy.sample(request())) == 4
-            servers[1].die()
-            with pytest.raises(PolicyUnavailableError) as caught:
-                await policy.sample(request())
-            assert all(server.url in str(caught.value) for server in servers)
-
-    asyncio.run(run())
-
-
-def test_a_server_that_is_there_and_fails_is_not_left_for_another():
-    async def run() -> None:
-        async with fleet(2) as (policy, servers):
-            for server in servers:
-                server.script("500")
-            with pytest.raises(RequestFailedError, match="500"):
-                await policy.sample(request())
-            assert sorted(len(server.posts) for server in servers) == [0, 1]
-
-    asyncio.run(run())
-
-
-def test_one_server_that_is_missing_at_the_start_joins_later(monkeypatch, caplog):
-    monkeypatch.setattr(replica_module, "REST_SECONDS", 0.0)
-
-    async def run() -> None:
-        with MisbehavingServer() as here, MisbehavingServer() as late:
-            late.die()
-            async with started(here, late) as policy:
-                assert "going on without one server" in caplog.text
-                assert set(await homes(policy, [here, late], range(12))) == {0}
-                late.revive()
-                assert set(await homes(policy, [here, late], range(12))) == {0, 1}
-
-    asyncio.run(run())
-
-
-def test_servers_with_different_models_are_refused():
-    with (
-        MisbehavingServer(models=("/a/tiny.gguf",)) as first,
-        MisbehavingServer(models=("/b/tiny.gguf", "tiny.gguf")) as same,
-        MisbehavingServer(models=("/b/tiny.GGUF",)) as other,
-    ):
-
-        async def run() -> None:
-            async with started(first, same, model="tiny"):
-                pass
-            with pytest.raises(ConfigError, match=r"serves 'tiny\.GGUF', the others 'tiny\.gguf'"):
-                async with started(first, other, model="tiny"):
-                    pass
-
-        asyncio.run(run())
 
 
 # Many requests at once

@@ -25,6 +25,7 @@ Faults, some with a value after a colon:
     reset                no reply, the connection is closed
     slow:seconds         a reply, later
     drip:seconds         a reply of which one byte arrives every so often
+    hang                 no reply, and the connection stays open
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Behaviour:
     takes: frozenset[str] = frozenset({"n", "logprobs", "seed", "sampling", "continue"})
     """Options it takes; the others are refused with 400, or ignored where they stand in `ignores`."""
     ignores: frozenset[str] = frozenset()
-    """Options without effect, `stop` and `usage` among them."""
+    """Options without effect, `stop` and `usage` among them. Where it is `continue`, a chat closes the assistant's
+    message and begins another one."""
     most: int = 1 << 30
     """`n` above this is refused, as by llama.cpp."""
     engine: str = "vllm"
@@ -67,6 +69,9 @@ class Behaviour:
     `proxy` (a stop_reason that is always null)."""
     echoes: bool = False
     """A chat reply repeats the start of the assistant's message, as llama.cpp's."""
+    reasoning: str = ""
+    """The field of a chat's message in which it keeps apart what stands before `</think>`; '' is nowhere. It finds it
+    as the parsers of vLLM and SGLang do, whether or not the text begins with `<think>`."""
     away: bool = False
     """It is a gateway behind which nobody is there: 503 for everything."""
     latency: float = 0.0
@@ -272,6 +277,8 @@ class MisbehavingServer:
             while True:
                 writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
                 await writer.drain()
+        if kind == "hang":
+            await asyncio.Event().wait()
         if kind == "slow":
             await asyncio.sleep(float(value))
         reply = self._reply(post)
@@ -319,8 +326,17 @@ class MisbehavingServer:
             choices.append(choice | {"index": i})
         reply: dict[str, Any] = {"object": "text_completion", "model": payload.get("model"), "choices": choices}
         if "usage" not in be.ignores:
-            reply["usage"] = {"completion_tokens": total, "prompt_tokens": len(_TOKEN.findall(post.prompt))}
+            reply["usage"] = {"completion_tokens": total, "prompt_tokens": self._prompt_tokens(post)}
         return reply
+
+    def _prompt_tokens(self, post: Post) -> int:
+        """As by a chat template that opens a message with three tokens and closes it with two."""
+        count = len(_TOKEN.findall(post.prompt))
+        if "messages" not in post.payload:
+            return count
+        last = post.payload["messages"][-1]["role"]
+        continued = last == "assistant" and "continue" not in self.behaviour.ignores
+        return count + 5 * len(post.payload["messages"]) + (-2 if continued else 3)
 
     def _choice(self, post: Post, rng: random.Random, chat: bool) -> tuple[dict[str, Any], int]:
         be, payload = self.behaviour, post.payload
@@ -341,6 +357,11 @@ class MisbehavingServer:
             last = payload["messages"][-1]
             started = last["content"] if be.echoes and last["role"] == "assistant" else ""
             choice["message"] = {"role": "assistant", "content": started + text}
+            if be.reasoning and "</think>" in whole:
+                thought, ended, said = text.partition("</think>")
+                choice["message"] |= {"content": said or None, be.reasoning: thought.removeprefix("<think>")}
+                if not thought and not ended:
+                    del choice["message"][be.reasoning]
         else:
             choice["text"] = text
         if be.engine in ("vllm", "proxy"):

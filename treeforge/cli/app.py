@@ -6,7 +6,23 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import check, extend, journal, label, models, replay, resume, run, show, stages, stats
+from treeforge.cli import (
+    check,
+    extend,
+    import_,
+    journal,
+    label,
+    models,
+    pull,
+    push,
+    quality,
+    replay,
+    resume,
+    run,
+    show,
+    stages,
+    stats,
+)
 
 app = typer.Typer(
     name="treeforge",
@@ -23,7 +39,11 @@ app.command(name="search")(stages.search)
 app.command(name="label")(label.label)
 app.command(name="compress")(stages.compress)
 app.command(name="export")(stages.export)
+app.command(name="import")(import_.import_)
+app.command(name="push")(push.push)
+app.command(name="pull")(pull.pull)
 app.command(name="stats")(stats.stats)
+app.command(name="quality")(quality.quality)
 app.command(name="show")(show.show)
 app.command(name="replay")(replay.replay)
 app.command(name="journal")(journal.journal)

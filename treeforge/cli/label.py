@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,6 +33,15 @@ def label(
         bool, typer.Option("--disputed", help="Change nothing; list the answers that a person should look at.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", min=0, help="--disputed: answers listed at most.")] = 20,
+    second: Annotated[
+        Path | None,
+        typer.Option(
+            "--second",
+            metavar="FILE",
+            help="Take in other judgements of the steps: problem_id (or tree_id), node_id, value and source a row.",
+            show_default=False,
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,6 +56,9 @@ def label(
 
     `--recheck` takes the run's own policy unless `--preset` names another one; `--set check.…` changes a key of it. The
     trees stay as they are; labels, and what is made of them, rest on the new verdicts until `--no-recheck`.
+
+    `--second` keeps what an LLM judge, a reward model or a person says of the steps beside the labels and counts where
+    they agree; with `--set second=agree` a step on which they differ gets no hard label.
     """
     from treeforge import views
     from treeforge.config import LabelConfig
@@ -58,11 +71,16 @@ def label(
     if (preset or checks) and not recheck:
         raise ConfigError("--preset and --set check.… say how to judge again; add --recheck")
     if disputed:
-        if recheck is not None or settings:
-            raise ConfigError("--disputed changes nothing; leave --recheck and --set out")
+        if recheck is not None or settings or second is not None:
+            raise ConfigError("--disputed changes nothing; leave --recheck, --second and --set out")
         _list_disputed(run, limit, json)
         return
     config = stage_config(run, "label", LabelConfig, settings)
+    if second is not None:
+        if recheck is not None:
+            raise ConfigError("--second takes opinions in and labels; recheck before or after it")
+        print_report(views.second_opinions(run, second, config=config), json)
+        return
     if recheck:
         own = RunFolder.open(run).manifest["recipe"]["judge"]["policy"]
         policy = named_check_policy(preset or own, (item.removeprefix(_CHECK) for item in checks))

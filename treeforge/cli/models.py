@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from treeforge.cli import options
 
 app = typer.Typer(
-    help="Models that the local policy knows by name: list them, download one, find its file.",
+    help="Models that the local policy knows by name: list them, download one, find its file, convert it for vLLM.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -56,3 +57,19 @@ def path(name: NameOrPath) -> None:
     from treeforge.policy.models import find_model
 
     typer.echo(find_model(name))
+
+
+@app.command()
+def convert(
+    name: NameOrPath,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder to write; in the cache if not given.", show_default=False)
+    ] = None,
+) -> None:
+    """Write a GGUF model as a folder that vLLM reads (weights as float32, tokenizer, chat template); print its path.
+
+    `--policy vllm --model NAME` then finds it. Needs `pip install 'treeforge[vllm]'`.
+    """
+    from treeforge.policy.convert import convert as convert_model
+
+    typer.echo(convert_model(name, out, progress=lambda line: typer.echo(line, err=True)))

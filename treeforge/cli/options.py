@@ -160,9 +160,8 @@ def print_estimate(found: Estimate, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    typer.echo(
-        f"Pilot of {found.pilot_problems} of {found.problems} problems; the whole run, in {found.confidence:.0%} intervals:"
-    )
+    typer.echo(f"Pilot of {found.pilot_problems} of {found.problems} problems; {found.confidence:.0%} intervals.")
+    typer.echo("The whole run:")
     rows = {"requests": found.requests, "completions": found.completions, "sampled tokens": found.tokens}
     for name, range_ in rows.items():
         typer.echo(f"  {name:<15} {range_.value:,.0f}  ({range_.low:,.0f} to {range_.high:,.0f})")

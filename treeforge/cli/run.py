@@ -18,7 +18,7 @@ def run(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.", show_default=False)],
-    policy: Annotated[str | None, typer.Option("--policy", help="local, server or scripted.")] = None,
+    policy: Annotated[str | None, typer.Option("--policy", help="local, server, vllm or scripted.")] = None,
     model: Annotated[
         str | None,
         typer.Option("--model", help="A name of `treeforge models list`, a GGUF file, or the server's model name."),
@@ -27,11 +27,27 @@ def run(
         str | None, typer.Option("--preset", help="Step format: smollm, qwen-chat, qwen-math, hrm-paper.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N problems.")] = None,
-    strategy: Annotated[str | None, typer.Option("--strategy", help="mcts or exhaustive.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", help="mcts, exhaustive, omega, step-rollouts, best-of-n or beam."),
+    ] = None,
     simulations: Annotated[int | None, typer.Option("--simulations", min=1, help="Simulations of one tree.")] = None,
+    screen: Annotated[
+        int | None,
+        typer.Option(
+            "--screen", min=1, help="Sample N solutions first; search where their share of right ones allows."
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="LOW..HIGH", help="--screen: that share, as in 0.1..0.9.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The run seed.")] = None,
     server: options.Servers = None,
     servers_file: options.ServersFile = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", min=1, help="--policy vllm: start so many servers, each on a GPU of its own."),
+    ] = None,
     concurrency: options.Concurrency = None,
     question_field: Annotated[str | None, typer.Option("--question-field", help="Field of the question.")] = None,
     answer_field: Annotated[str | None, typer.Option("--answer-field", help="Field of the gold answer.")] = None,
@@ -60,7 +76,9 @@ def run(
     from treeforge.store.problems import read_problems
 
     overrides = [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
-    for key, value in (("search.strategy", strategy), ("budget.simulations", simulations), ("seed", seed)):
+    named = {"search.strategy": strategy, "budget.simulations": simulations, "seed": seed}
+    named |= {"machine.replicas": replicas}
+    for key, value in (named | {"search.screen": screen, "search.keep": keep}).items():
         if value is not None:
             overrides.append(f"{key}={value}")
     settings = load_config(

@@ -34,13 +34,40 @@ def search(
     typer.echo(f"{run}: {progress.finished} of {progress.trees} trees; next: treeforge label {run}")
 
 
-def compress(run: options.Run, set_: Overrides = None, json: options.Json = False) -> None:
-    """Hierarchical Node Compression of the labelled trees (keys: probability, min_children, rule, seed …)."""
+def compress(
+    run: options.Run,
+    probability: Annotated[float | None, typer.Option(help="Chance that an eligible node merges.")] = None,
+    min_children: Annotated[int | None, typer.Option(help="Nodes with fewer children never merge.")] = None,
+    rule: Annotated[str | None, typer.Option(help="Which child: uniform or paper.")] = None,
+    max_label_shift: Annotated[
+        float | None, typer.Option(help="Refuse merges that move a node's value further than this.")
+    ] = None,
+    target_noise: Annotated[
+        float | None, typer.Option(help="Merge until the mean value shift over all steps reaches this.")
+    ] = None,
+    passes: Annotated[int | None, typer.Option(help="Compressed trees made of each tree, no two alike.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the merges.")] = None,
+    set_: Overrides = None,
+    json: options.Json = False,
+) -> None:
+    """Hierarchical Node Compression of the labelled trees. Settings that are given stay the run's."""
     from treeforge import pipeline
     from treeforge.config import CompressConfig
 
-    report = pipeline.compress(run, stage_config(run, "compress", CompressConfig, set_))
+    flags = {
+        "probability": probability,
+        "min_children": min_children,
+        "rule": rule,
+        "max_label_shift": max_label_shift,
+        "target_noise": target_noise,
+        "passes": passes,
+        "seed": seed,
+    }
+    report = pipeline.compress(run, stage_config(run, "compress", CompressConfig, set_, flags))
+    by_depth = {} if json else report.pop("by_depth")
     print_report(report, json)
+    if by_depth:
+        _print_depths(by_depth)
 
 
 def export(
@@ -48,7 +75,34 @@ def export(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the dataset; RUN/dataset if not given.")
     ] = None,
-    formats: Annotated[list[str] | None, typer.Option("--format", help="nodes or hrm. May be repeated.")] = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format",
+            help="hrm, nodes, prm, math-shepherd, prm800k, rlhflow, tokens, preference, kto, orm, sft, rl or "
+            "processbench. May be repeated; the first becomes the dataset's default configuration.",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="PATH_OR_NAME", help="Of tokens: a tokenizer.json, its folder, or a Hub name.")
+    ] = None,
+    min_rollouts: Annotated[
+        int | None, typer.Option(min=0, help="Leave out labels with fewer outcomes behind them.")
+    ] = None,
+    max_interval: Annotated[
+        float | None, typer.Option(min=0, help="Leave out labels whose value's interval is wider.")
+    ] = None,
+    balance: Annotated[
+        bool | None, typer.Option("--balance/--no-balance", help="As many rows of the one label as of the other.")
+    ] = None,
+    dedupe: Annotated[str | None, typer.Option(metavar="HOW", help="Leave out duplicates: off, exact or near.")] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help="A condition on columns, as in 'span = 1 AND rollouts >= 8'.")
+    ] = None,
+    decontaminate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Leave out problems that share a 13-gram with this benchmark. Repeatable."),
+    ] = None,
     set_: Overrides = None,
     json: options.Json = False,
 ) -> None:
@@ -56,23 +110,52 @@ def export(
 
     from treeforge import pipeline
     from treeforge.config import ExportConfig
+    from treeforge.printable import one_line
 
-    overrides = list(set_ or [])
-    if formats:
-        overrides.append("formats=[" + ", ".join(f"'{name}'" for name in formats) + "]")
-    summary = pipeline.export(run, stage_config(run, "export", ExportConfig, overrides), out=out)
+    flags = {
+        "formats": formats or None,
+        "tokenizer": tokenizer,
+        "min_rollouts": min_rollouts,
+        "max_interval": max_interval,
+        "balance": balance,
+        "dedupe": dedupe,
+        "where": where,
+        "decontaminate": decontaminate or None,
+    }
+    summary = pipeline.export(run, stage_config(run, "export", ExportConfig, set_, flags), out=out)
     if json:
-        options.print_json({"path": str(summary.path), "rows": summary.rows})
+        options.print_json(
+            {
+                "path": str(summary.path),
+                "rows": summary.rows,
+                "left_out": summary.left_out,
+                "dropped": summary.dropped,
+                "contaminated": summary.contaminated,
+            }
+        )
         return
     options.print_dataset(summary)
+    for name, reasons in summary.left_out.items():
+        typer.echo(f"Left out of {name}: " + ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items()))
+    for reason, count in summary.dropped.items():
+        typer.echo(f"Dropped: {count:,} × {reason}")
+    for name, ids in summary.contaminated.items():
+        typer.echo(f"Share an n-gram with {one_line(name)}, left out: {len(ids):,} problems, listed on the card")
 
 
-def stage_config(run: Path, section: str, kind: type[AnyConfig], overrides: list[str] | None) -> Any:
-    """The manifest's settings of a view, with overrides."""
+def stage_config(
+    run: Path,
+    section: str,
+    kind: type[AnyConfig],
+    overrides: list[str] | None,
+    flags: dict[str, Any] | None = None,
+) -> Any:
+    """The manifest's settings of a view, with overrides and the flags that were given (not None)."""
     from treeforge.config import convert, parse_overrides
     from treeforge.store.run import RunFolder
 
-    return convert({**RunFolder.open(run).manifest[section], **parse_overrides(overrides or [])}, kind)
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    return convert({**RunFolder.open(run).manifest[section], **parse_overrides(overrides or []), **given}, kind)
 
 
 def print_report(report: dict[str, Any], as_json: bool) -> None:
@@ -85,3 +168,14 @@ def print_report(report: dict[str, Any], as_json: bool) -> None:
     for name, value in report.items():
         shown = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
         typer.echo(f"{name.replace('_', ' '):<{width}}  {shown}")
+
+
+def _print_depths(by_depth: dict[str, dict[str, Any]]) -> None:
+    names = ("eligible", "merges", "changed", "hard_flips", "shift_sum", "shift_max")
+    typer.echo("\ndepth " + " ".join(f"{name.replace('_', ' '):>10}" for name in names))
+    for depth, values in by_depth.items():
+        typer.echo(f"{depth:>5} " + " ".join(f"{_number(values[name]):>10}" for name in names))
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from treeforge.answers import boxed
 from treeforge.label.vocabulary import ascii_math
 
 _DOUBLED = re.compile(r"(?<!\\)\\\\(?=[a-zA-Z]{2,}|[{}$%()\[\]!,])")
@@ -84,7 +85,6 @@ _FRACTION = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _PUNCTUATION = frozenset(".,;:! \n~")
 _CLOSERS = frozenset("$)]*`\"_'")
 _EDGES = re.compile(r"(?<![A-Za-z0-9]) | (?![A-Za-z0-9])")
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _DIGIT = re.compile(r"\d")
 
 
@@ -130,18 +130,9 @@ def _unwrapped(text: str) -> str:
                 inner = text[len(opening) : -len(closing)]
                 if opening not in inner or (opening == "$" and inner.count("$") == inner.count("\\$")):
                     text = inner
-    elif text[-1:] == "}" and (box := _BOX.match(text)) and _closes_last(text, box.end() - 1):
-        text = text[box.end() : -1]
+    elif text[-1:] == "}" and (boxes := boxed(text)) and boxes[0][:2] == (0, len(text)):
+        text = boxes[0][2]
     return text
-
-
-def _closes_last(text: str, opening: int) -> bool:
-    depth = 0
-    for i in range(opening, len(text)):
-        depth += (text[i] == "{") - (text[i] == "}")
-        if depth == 0:
-            return i == len(text) - 1
-    return False
 
 
 def normal_form(text: str) -> str:
@@ -251,8 +242,8 @@ def _with_signs(text: str) -> str:
         text = _DEGREE.sub(lambda _: "^\\circ ", text)
         if not _OTHER_LETTERS.search(_NEUTRAL.sub("", text)):  # C_1^2 among variables is a constant's square
             text = _COMBINATIONS.sub(_binomial, text)
-    elif ("C" in text or "P" in text) and (chosen := _CHOSEN.fullmatch(text)):
-        text = _chosen(*chosen.groups())
+    elif ("C" in text or "P" in text) and (found := _CHOSEN.fullmatch(text)):
+        text = chosen(*found.groups())
     if ":00" in text:
         text = _FULL_HOUR.sub(r"\1", text)
     return text
@@ -260,11 +251,11 @@ def _with_signs(text: str) -> str:
 
 def _binomial(found: re.Match[str]) -> str:
     groups = [group for group in found.groups() if group is not None]
-    return _chosen(groups[0], groups[1] if len(groups) == 3 else "C", groups[-1])
+    return chosen(groups[0], groups[1] if len(groups) == 3 else "C", groups[-1])
 
 
-def _chosen(n: str, letter: str, k: str) -> str:
-    """`nCk` and `nPk`."""
+def chosen(n: str, letter: str, k: str) -> str:
+    """`nCk` and `nPk` as LaTeX."""
     return f"\\binom{{{n}}}{{{k}}}" + (f"\\cdot {k}!" if letter == "P" else "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from treeforge.label.build import number
 from treeforge.label.syntax import Based, Num, Quantity
 from treeforge.label.units import unit_size
 
@@ -119,7 +120,7 @@ def compound_quantity(text: str) -> Quantity | None:
     """`5 feet 3 inches`, `2 h 30 min`, `5'3"` in the smallest named unit, money in the largest; None for others."""
     if feet := _FEET.fullmatch(text):
         inches = Num(int(feet.group(1) or 0) * 12)
-        return Quantity(_total([(inches, 1, 1), (_numeral(feet.group(2)), 1, 1)]), "inch")
+        return Quantity(_total([(inches, 1, 1), (number(feet.group(2)), 1, 1)]), "inch")
     found = _COMPOUND.fullmatch(_MARKUP.sub(" ", text).strip())
     if found is None:
         return None
@@ -133,17 +134,12 @@ def compound_quantity(text: str) -> Quantity | None:
         return None
     shown = 0 if known[0][0].startswith("money") else -1
     _, p, q = known[shown]
-    parts = [(_numeral(number), size[1] * q, size[2] * p) for number, size in zip(numbers, known, strict=True)]
+    parts = [(number(value), size[1] * q, size[2] * p) for value, size in zip(numbers, known, strict=True)]
     return Quantity(_total(parts), units[shown])
 
 
 def _total(parts: list[tuple[Num, int, int]]) -> Num:
     p, q = 0, 1
-    for number, times, over in parts:
-        p, q = p * number.q * over + number.p * times * q, q * number.q * over
+    for value, times, over in parts:
+        p, q = p * value.q * over + value.p * times * q, q * value.q * over
     return Num(p, q)
-
-
-def _numeral(text: str) -> Num:
-    whole, _, fraction = text.partition(".")
-    return Num(int(whole + fraction), 10 ** len(fraction))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from treeforge.label.balls import Ball, ball, precision
+from treeforge.label.balls import Ball, precision
+from treeforge.label.evaluation import ball
 from treeforge.label.exact import InexactError
 from treeforge.label.numeric import CONSTANT_BITS
 from treeforge.label.sets import Piece, complement

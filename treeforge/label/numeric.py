@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from treeforge.label.balls import Ball, ball, precision
+from treeforge.label.balls import Ball, infinity, precision
+from treeforge.label.evaluation import ball
 from treeforge.label.exact import InexactError, Rational, rational
 from treeforge.label.syntax import INFINITY, Add, Mul, Neg, Node, Num
 from treeforge.label.tokens import LimitError
@@ -61,12 +62,17 @@ def point(names: tuple[str, ...], row: tuple[Rational, ...]) -> dict[str, Ration
     }
 
 
+def _variables(left: Traits, right: Traits) -> tuple[str, ...]:
+    """The variables of both sides, in the order of the alphabet."""
+    return tuple(sorted(left.symbols | right.symbols))
+
+
 def same_expression(a: Node, b: Node, *, decimal_digits: int) -> Answer:
     """Compare two expressions at fixed points: one proven difference decides, agreement everywhere is equality."""
     names: tuple[str, ...] = ()
     if not (type(a) is type(b) is Num):
         left, right = traits(a), traits(b)
-        names = tuple(sorted(left.symbols | right.symbols))
+        names = _variables(left, right)
     answer = _exact(a, b, names)
     if answer is None:
         answer = _intervals(a, b, names, left, right, log_base=0)
@@ -161,7 +167,7 @@ def _rounded(decimal: Node, other: Node, least_digits: int) -> Answer | None:
 
 def constant_ratio(a: Node, b: Node) -> Ball | None:
     """The constant c with a = c·b at all points, where neither side is constant; None where there is none."""
-    names = tuple(sorted(traits(a).symbols | traits(b).symbols))
+    names = _variables(traits(a), traits(b))
     if not names:
         return None
     with precision(BITS):
@@ -170,7 +176,7 @@ def constant_ratio(a: Node, b: Node) -> Ball | None:
 
 def surely_differ(a: Node, b: Node) -> bool:
     """Whether two expressions with sums differ where all their sums and integrals can be worked out."""
-    names = tuple(sorted(traits(a).symbols | traits(b).symbols))
+    names = _variables(traits(a), traits(b))
     for row in _INTEGERS:
         values = point(names, row)
         try:
@@ -184,7 +190,7 @@ def surely_differ(a: Node, b: Node) -> bool:
 
 def constant_difference(a: Node, b: Node) -> bool:
     """Whether a - b has one real value at all points where it has one, and at three of them at least."""
-    names = tuple(sorted(traits(a).symbols | traits(b).symbols))
+    names = _variables(traits(a), traits(b))
     difference, values = Add((a, Neg(b))), []
     for row in _POINTS:
         try:
@@ -220,7 +226,7 @@ def _ratio(a: Node, b: Node, names: tuple[str, ...]) -> Ball | None:
 def real_value(node: Node, bits: int = CONSTANT_BITS) -> Ball | None:
     """A real constant as an `arb`, infinities too; None for anything else."""
     if sign := infinite_sign(node):
-        return _infinity(sign)
+        return infinity(sign)
     try:
         value = ball(node, {}, bits)
     except (InexactError, LimitError):
@@ -233,12 +239,6 @@ def infinite_sign(node: Node) -> int:
     if isinstance(node, Neg):
         return -infinite_sign(node.x)
     return int(node == INFINITY)
-
-
-def _infinity(sign: int) -> Ball:
-    from flint import arb
-
-    return arb.pos_inf() if sign > 0 else arb.neg_inf()
 
 
 def is_constant(node: Node) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from treeforge.label.atoms import Atoms
-from treeforge.label.build import negated, primed, product, spread_exclusions
+from treeforge.label.build import negated, product, spread_exclusions
+from treeforge.label.suffixes import Suffixes
 from treeforge.label.syntax import (
     Add,
     Call,
-    Const,
     Degree,
     Div,
     Neg,
@@ -17,14 +16,11 @@ from treeforge.label.syntax import (
     Num,
     Percent,
     PlusMinus,
-    Pow,
     Quantity,
     Ratio,
     Relation,
     Seq,
     SetOp,
-    Sym,
-    Text,
 )
 from treeforge.label.tokens import ReadError, tokenize
 from treeforge.label.vocabulary import MULTIPLIERS
@@ -49,8 +45,8 @@ def parse(text: str) -> Node:
     return node
 
 
-class _Parser(Atoms):
-    """Lists, relations, sets, sums, products and powers, above the atoms."""
+class _Parser(Suffixes):
+    """Lists, relations, sets, sums and products, above factors with their suffixes."""
 
     __slots__ = ()
 
@@ -198,8 +194,8 @@ class _Parser(Atoms):
         if isinstance(fraction, Div) and isinstance(fraction.a, Num) and isinstance(fraction.b, Num):
             a, b = fraction.a, fraction.b
             if a.q == b.q == 1 and not whole.digits and a.p < b.p:
-                return [self._suffixed(Num(whole.p * b.p + a.p, b.p))]
-        return [whole, self._suffixed(fraction)]
+                return [self.suffixed(Num(whole.p * b.p + a.p, b.p))]
+        return [whole, self.suffixed(fraction)]
 
     def _with_unit(self, value: Node) -> Node:
         """The words after a number: percent, degrees, `million`, a unit, or just words; digits only as exponents."""
@@ -229,86 +225,3 @@ class _Parser(Atoms):
         if " ".join(lowered) in _DEGREE_WORDS:
             return Degree(value)
         return Quantity(value, unit)
-
-    def power(self) -> Node:
-        """A factor with its exponent, subscript, factorials, percent and degree signs."""
-        return self._suffixed(self.atom())
-
-    def _suffixed(self, base: Node) -> Node:
-        """A factor with what stands behind it."""
-        while True:
-            kind = self.token.kind
-            if kind == "^":
-                self.advance()
-                if self.token.kind == "degree" or (self.token.kind == "{" and self.peek().kind == "degree"):
-                    braced = self.advance().kind == "{"
-                    if braced:
-                        self.advance()
-                        self.expect("}")
-                    base = Degree(base)
-                    if self.token.kind == "sym" and self.token.value in "CF":
-                        base = Quantity(base.x, "°" + self.advance().value)
-                    continue
-                braced = self.token.kind == "{" and self.peek().kind == "op" and self.peek(2).kind == "}"
-                if braced or (self.token.kind == "op" and self.peek().kind in ("}", "close", "end", "rel")):
-                    if braced:
-                        self.advance()
-                    sign = self.advance().value
-                    if braced:
-                        self.advance()
-                    if isinstance(base, Sym):  # \mathbb{R}^+
-                        base = Sym(f"{base.name}^{sign}")
-                    continue  # the side of a limit, 3^+
-                exponent = self.argument(whole_number=True)
-                if self.token.kind == "^":
-                    self.advance()
-                    exponent = Pow(exponent, self.argument(whole_number=True))
-                inverse = exponent == Num(-1) and isinstance(base, Sym) and self._applies(base)
-                if isinstance(exponent, Text) or inverse:
-                    base = self.applied(primed(base, Text("^-1") if inverse else exponent))
-                else:
-                    base = Pow(base, exponent)
-            elif kind == "_":
-                base = self.applied(self._subscript(base))
-            elif kind == "!":
-                self.advance()
-                double = self.token.kind == "!" and self.peek().kind != "!" and isinstance(base, Num)
-                if double:
-                    self.advance()
-                base = Call("factorial2" if double else "factorial", (base,))
-            elif kind == "%":
-                self.advance()
-                base = Percent(base)
-            elif kind == "degree":
-                self.advance()
-                base = Degree(base)
-            elif kind == "prime":
-                self.advance()
-                base = self.applied(primed(base, Text("'")))
-            else:
-                return base
-
-    def _runs(self) -> bool:
-        """Whether the subscript that follows holds the running variable of a sum."""
-        if self.token.kind != "{":
-            return self.token.value in self.bound
-        for token in self.tokens[self.at :]:
-            if token.value in self.bound:
-                return True
-            if token.kind == "}":
-                return False
-        return False
-
-    def _subscript(self, base: Node) -> Node:
-        """A subscript is part of a variable's name, also after its exponent; of a numeral it is the base."""
-        self.advance()
-        if isinstance(base, Sym) and self.bound and self._runs():
-            return Call(f"{base.name}_", (self.argument(whole_number=True),))
-        name = self.raw_argument()
-        if isinstance(base, Sym):
-            return Sym(f"{base.name}_{name}")
-        if isinstance(base, Const):
-            return Sym(f"{base.name}_{name}")
-        if isinstance(base, Pow) and isinstance(base.base, Sym):
-            return Pow(Sym(f"{base.base.name}_{name}"), base.exponent)
-        raise ReadError("a subscript on an expression")

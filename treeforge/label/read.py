@@ -8,13 +8,14 @@ from typing import Literal
 
 import msgspec
 
-from treeforge.label.clean import clean, normal_form, prepare
+from treeforge.label.build import negated, number
+from treeforge.label.clean import chosen, clean, normal_form, prepare
 from treeforge.label.forms import based_numeral, compound_quantity, number_words
 from treeforge.label.parse import parse
-from treeforge.label.syntax import EMPTY_SET, Call, Mul, Node, Num, Quantity, Sym, Text
+from treeforge.label.syntax import EMPTY_SET, Node, Num, Quantity, Sym, Text
 from treeforge.label.tokens import MAX_CHARS, LimitError, ReadError
 
-_SIMPLE = re.compile(r"([+-]?)(\d{1,18})(?:\.(\d{1,18}))?")
+_SIMPLE = re.compile(r"([+-]?)(\d{1,18}(?:\.\d{1,18})?)")
 _DECIMAL_COMMA = re.compile(r"([^\d,()\[\]{}]*)(\d+),(\d+)((?:\\text\{[^{}]*\})?[^\d,()\[\]{}]*)")
 _PHRASES: tuple[tuple[Node, str], ...] = (
     (
@@ -69,7 +70,8 @@ def read(text: str) -> Reading:
     """Read one answer."""
     simple = _SIMPLE.fullmatch(text)
     if simple is not None:
-        return Reading(text, _simple(simple))
+        value = number(simple.group(2))
+        return Reading(text, negated(value) if simple.group(1) == "-" else value)
     if len(text) > MAX_CHARS:
         return Reading(
             normal_form(text[: 4 * MAX_CHARS]), None, reason=f"longer than {MAX_CHARS} characters", limited=True
@@ -103,13 +105,6 @@ def _phrase(text: str) -> Node | None:
     return _SYNONYMS.get(phrase) or number_words(" ".join(_LETTERS.findall(plain)))
 
 
-def _simple(found: re.Match[str]) -> Num:
-    sign, whole, fraction = found.groups()
-    value = int(whole + (fraction or ""))
-    digits = len((whole + fraction).lstrip("0")) if fraction else 0
-    return Num(-value if sign == "-" else value, 10 ** len(fraction or ""), digits)
-
-
 def _special(text: str) -> Node | None:
     """What has another form than a formula; None for all else."""
     if not _DIGIT.search(text):
@@ -130,20 +125,15 @@ def _second_reading(text: str, joined: str) -> tuple[Node | None, OtherKind]:
         if found is not None:
             before, whole, fraction, after = found.groups()
             return _try(f"{before}{whole}.{fraction}{after}"), "decimal" if len(fraction) > 1 else "short decimal"
-        if (chosen := _CHOSEN.fullmatch(text)) is not None:
-            return _combinations(*chosen.groups()), "number"
+        if (found := _CHOSEN.fullmatch(text)) is not None:
+            letter, n, k = found.groups()
+            return _try(chosen(n, letter, k)), "number"
     elif (found := _LETTER_UNIT.fullmatch(text)) is not None:
         return _try(f"{prepare(found.group(1))}\\text{{{found.group(2)}}}"), "unit"
     elif not _DIGIT.search(text) and (counted := _COUNTED.fullmatch(text)) is not None:
         number = number_words(counted.group(1))
         return (None if number is None else Quantity(number, counted.group(2))), "unit"
     return None, ""
-
-
-def _combinations(letter: str, n: str, k: str) -> Node:
-    """`C(n, k)` and `P(n, k)`."""
-    chosen = Call("binom", (Num(int(n)), Num(int(k))))
-    return chosen if letter == "C" else Mul((chosen, Call("factorial", (Num(int(k)),))))
 
 
 def _try(text: str) -> Node | None:

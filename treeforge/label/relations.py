@@ -8,11 +8,23 @@ from treeforge.label.numeric import Answer, constant_ratio, is_constant
 from treeforge.label.rewrite import renamed
 from treeforge.label.rules import Rules, ask_sympy, pairwise
 from treeforge.label.sets import real_set, same_set
-from treeforge.label.syntax import Add, Call, Matrix, Neg, Node, Quantity, Ratio, Relation, Seq, SetOp, Sym, Text
+from treeforge.label.syntax import (
+    FLIPPED,
+    Add,
+    Call,
+    Matrix,
+    Neg,
+    Node,
+    Quantity,
+    Ratio,
+    Relation,
+    Seq,
+    SetOp,
+    Sym,
+    Text,
+)
 from treeforge.label.vocabulary import FUNCTIONS
 from treeforge.label.walk import traits
-
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
 
 
 def same_relations(a: Node, b: Node, rules: Rules) -> Answer:
@@ -103,8 +115,8 @@ def _difference(relation: Relation) -> Node | None:
 
 def _ascending(relation: Relation) -> Relation:
     """The chain with its signs turned to `<`."""
-    if relation.ops[0] in (">", ">=") and all(op in _FLIPPED for op in relation.ops):
-        return Relation(tuple(_FLIPPED[op] for op in reversed(relation.ops)), relation.operands[::-1])
+    if relation.ops[0] in (">", ">=") and all(op in FLIPPED for op in relation.ops):
+        return Relation(tuple(FLIPPED[op] for op in reversed(relation.ops)), relation.operands[::-1])
     return relation
 
 
@@ -121,4 +133,5 @@ def same_real_sets(a: Node, b: Node) -> Answer | None:
     y = real_set(b) if x is not None else None
     if x is None or y is None:
         return None
-    return Answer(same_set(x, y), "numeric", "" if same_set(x, y) else "different sets of reals")
+    equal = same_set(x, y)
+    return Answer(equal, "numeric", "" if equal else "different sets of reals")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cmp_to_key
 from typing import NamedTuple
 
-from treeforge.label.balls import Ball, ball, precision
+from treeforge.label.balls import Ball, precision
+from treeforge.label.evaluation import ball
 from treeforge.label.exact import InexactError
 from treeforge.label.numeric import CONSTANT_BITS, is_constant, real_value
-from treeforge.label.syntax import EMPTY_SET, INFINITY, Add, Call, Neg, Node, Num, Relation, Seq, SetOp, Sym
+from treeforge.label.syntax import EMPTY_SET, FLIPPED, INFINITY, Add, Call, Neg, Node, Num, Relation, Seq, SetOp, Sym
 from treeforge.label.walk import traits
 
 MAX_PIECES = 64
 """A set of more pieces is compared item by item instead."""
 
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _REALS = frozenset(("mathbb R", "Bbb R"))
 _HALVES = {"mathbb R^+": (">", 0), "mathbb R_+": (">", 0), "mathbb R^-": ("<", 0), "mathbb R_-": ("<", 0)}
 
@@ -177,7 +177,7 @@ def _from_relation(node: Relation) -> list[Piece] | None:
 
 def _half_line(left: Node, op: str, right: Node) -> list[Piece] | None:
     if is_constant(left):
-        left, op, right = right, _FLIPPED[op], left
+        left, op, right = right, FLIPPED[op], left
     if _is_name(left) and is_constant(right):
         bound = real_value(right)
     else:
@@ -190,7 +190,7 @@ def _half_line(left: Node, op: str, right: Node) -> list[Piece] | None:
         if solved is None:
             return None
         bound, negative = solved
-        op = _FLIPPED[op] if negative else op
+        op = FLIPPED[op] if negative else op
     if bound is None or not bound.is_finite():
         return None
     everything = complement([])[0]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from treeforge.config import LabelConfig
 from treeforge.evidence import Evidence, Levels
 from treeforge.tree import Finish, Tree
-from treeforge.value import Values
+from treeforge.value import FROM_ELSEWHERE, Values
 
 NO_LABEL = -1
 """In `NodeLabels.hard`: this node has no label."""
@@ -41,7 +41,7 @@ def label_nodes(tree: Tree | Evidence, values: Values, config: LabelConfig) -> N
         (tree.parent >= 0)
         & (tree.finish != Finish.ERROR)
         & ~np.isnan(values.value)
-        & ((values.rollouts >= config.min_rollouts) | (values.estimator in ("human", "imported")))
+        & ((values.rollouts >= config.min_rollouts) | (values.estimator in FROM_ELSEWHERE))
     )
     hard = np.where(labelled, values.value > config.threshold + config.band, NO_LABEL).astype(np.int8)
     if config.band:

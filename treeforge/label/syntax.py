@@ -178,5 +178,7 @@ Node: TypeAlias = (
     | Text
 )
 
-PI, EULER, IMAGINARY, INFINITY = Const("pi"), Const("e"), Const("i"), Const("inf")
+EULER, IMAGINARY, INFINITY = Const("e"), Const("i"), Const("inf")
 EMPTY_SET = Seq("{", "}", ())
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!=", "approx": "approx", "equiv": "equiv"}
+"""The operators of relations, read from right to left; `in` and `to` have no other side."""

@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
@@ -21,7 +22,7 @@ from treeforge.errors import ConfigError, MissingExtraError, PolicyUnavailableEr
 from treeforge.policy.steps import clean_text
 
 if TYPE_CHECKING:
-    import httpx2
+    import aiohttp
 
 MAX_REPLY_BYTES = 64 << 20
 """A longer reply is refused while it arrives. 256 samples of 1,000 tokens with log-probabilities take about 50 MB."""
@@ -33,7 +34,7 @@ IDLE_SECONDS = 3.0
 """An idle connection is closed after this: uvicorn and llama.cpp close theirs after 5 s, perhaps just as we write."""
 
 _MESSAGE_CHARS = 300
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _GATEWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _RETRYABLE = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\s]+")
@@ -64,17 +65,15 @@ class ReplyError(RequestFailedError):
 
 
 class JsonClient:
-    """Sends JSON, receives a JSON object. Keep-alive connections; at most `concurrency` posts in flight.
+    """Sends JSON, receives a JSON object, over keep-alive connections.
 
     `timeout`: seconds of one post, from connecting to the last byte received. `api_key` goes into the
     `Authorization` header and nowhere else: not into logs, exceptions or `repr`.
     """
 
-    def __init__(
-        self, *, api_key: str | None, timeout: float, concurrency: int, max_reply_bytes: int = MAX_REPLY_BYTES
-    ) -> None:
+    def __init__(self, *, api_key: str | None, timeout: float, max_reply_bytes: int = MAX_REPLY_BYTES) -> None:
         try:
-            import httpx2
+            import aiohttp  # noqa: F401
         except ImportError:
             raise MissingExtraError("the server policy", "server") from None
         self._key = (api_key or "").strip()
@@ -82,12 +81,8 @@ class JsonClient:
             raise ConfigError("the API key holds characters that no HTTP header can carry; is it the right text?")
         self._timeout = timeout
         self._max_reply_bytes = max_reply_bytes
-        # Posts are limited by slots, so that the clock of a request that waits for its turn does not run.
-        self._slots = asyncio.Semaphore(concurrency)
-        # One client a slot: a pool looks at each of its connections for every request, which with hundreds of them
-        # costs more than the request. Last in, first out, so that the connections in use are the warm ones.
-        self._idle: list[httpx2.AsyncClient] = []
-        self._ssl = httpx2.create_ssl_context()
+        self._session: aiohttp.ClientSession | None = None
+        self._proxies: dict[str, dict[str, Any]] = {}
 
     async def post(self, url: str, payload: dict[str, Any]) -> dict[str, Any]:
         """The reply's JSON object.
@@ -95,72 +90,77 @@ class JsonClient:
         Raises `UnreachableError`, `ReplyError`, `ConfigError` (401, 403: the key) or `PolicyUnavailableError`
         (402: the account is empty).
         """
-        content = msgspec.json.encode(payload)
-        async with self._slots:
-            return await self._send("POST", url, content, self._timeout)
+        return await self._send("POST", url, msgspec.json.encode(payload), self._timeout)
 
     async def get(self, url: str) -> dict[str, Any]:
-        """The same for a short question; it takes no slot and waits `CONNECT_SECONDS` at most."""
+        """The same for a short question, which waits `CONNECT_SECONDS` at most."""
         return await self._send("GET", url, None, min(CONNECT_SECONDS, self._timeout))
 
     async def close(self) -> None:
         """Close all connections; may be called twice."""
-        while self._idle:
-            await self._idle.pop().aclose()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
-    def _new_client(self) -> httpx2.AsyncClient:
-        import httpx2
+    def _open(self) -> aiohttp.ClientSession:
+        """A session belongs to an event loop, so it is made by the first request."""
+        import aiohttp
 
         headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
-        return httpx2.AsyncClient(
+        return aiohttp.ClientSession(
             headers=headers | ({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-            timeout=httpx2.Timeout(None, connect=min(CONNECT_SECONDS, self._timeout)),
-            limits=httpx2.Limits(keepalive_expiry=IDLE_SECONDS),
-            # A proxy from the environment is for the world outside, never for a server on this machine.
-            mounts=dict.fromkeys((f"all://{host}" for host in _LOOPBACK), None),
-            verify=self._ssl,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(CONNECT_SECONDS, self._timeout)),
+            # How many requests are in flight is the caller's business.
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def _send(self, method: str, url: str, content: bytes | None, seconds: float) -> dict[str, Any]:
-        import httpx2
+        import aiohttp
 
-        client = self._idle.pop() if self._idle else self._new_client()
+        session = self._session
+        if session is None:
+            session = self._session = self._open()
+        proxy = self._proxies.get(url)
+        if proxy is None:
+            proxy = self._proxies[url] = _proxy(url)
         try:
-            async with asyncio.timeout(seconds), client.stream(method, url, content=content) as response:
+            async with (
+                asyncio.timeout(seconds),
+                session.request(method, url, data=content, allow_redirects=False, **proxy) as response,
+            ):
                 body = await self._read(response)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
             raise UnreachableError(f"{url}: cannot be reached ({self._about(error)})") from None
-        except (TimeoutError, httpx2.TimeoutException):
+        except TimeoutError:
             raise ReplyError(f"{url}: no complete reply within {seconds:g} s", doubtful=True) from None
-        except httpx2.RequestError as error:
+        except aiohttp.ClientError as error:
             raise ReplyError(f"{url}: the connection broke ({self._about(error)})", doubtful=True) from None
-        finally:
-            self._idle.append(client)
-        if response.status_code != HTTPStatus.OK:
+        if response.status != HTTPStatus.OK:
             raise self._failure(url, response, body)
         reply = _decode(body)
         if not isinstance(reply, dict):
             raise ReplyError(f"{url}: the reply is not a JSON object: {self.one_line(_text(body))!r}")
         return reply
 
-    async def _read(self, response: httpx2.Response) -> bytes:
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         limit = self._max_reply_bytes
-        announced = response.headers.get("Content-Length", "")
-        size = int(announced) if announced.isdecimal() else 0
+        size = response.content_length or 0
         chunks: list[bytes] = []
         if size <= limit:
             size = 0
-            async for chunk in response.aiter_bytes():
+            async for chunk in response.content.iter_any():
                 size += len(chunk)
                 if size > limit:
                     break
                 chunks.append(chunk)
         if size > limit:
-            raise ReplyError(f"{response.url}: the reply is longer than {limit:,} bytes", status=response.status_code)
+            response.close()  # what is left of it is not read to keep the connection
+            raise ReplyError(f"{response.url}: the reply is longer than {limit:,} bytes", status=response.status)
         return b"".join(chunks)
 
-    def _failure(self, url: str, response: httpx2.Response, body: bytes) -> Exception:
-        status = response.status_code
+    def _failure(self, url: str, response: aiohttp.ClientResponse, body: bytes) -> Exception:
+        status = response.status
         said = self.one_line(error_message(_decode(body)) or _text(body))
         message = f"{url}: HTTP {status}" + (f": {said}" if said else "")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -175,7 +175,7 @@ class JsonClient:
         return ReplyError(message, retryable=retryable, retry_after=wait, status=status, doubtful=status in _GATEWAY)
 
     def _about(self, error: Exception) -> str:
-        return self.one_line(str(error)) or type(error).__name__
+        return self.one_line(str(getattr(error, "os_error", error))) or type(error).__name__
 
     def one_line(self, text: str) -> str:
         """One line for a person out of a stranger's text; a key that the server repeats is taken out."""
@@ -183,6 +183,35 @@ class JsonClient:
             text = text.replace(self._key, "***")
         text = clean_text(_CONTROL.sub(" ", text)).strip()
         return text if len(text) <= _MESSAGE_CHARS else text[:_MESSAGE_CHARS] + "…"
+
+
+def _proxy(url: str) -> dict[str, Any]:
+    """aiohttp's arguments for the environment's proxy to this address.
+
+    Asked by ourselves, once an address: aiohttp asks in a thread for every request. A proxy is for the world outside,
+    never for a server on this machine.
+    """
+    import aiohttp
+    import yarl
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    proxies = getproxies()
+    address = proxies.get(parts.scheme) or proxies.get("all")
+    if not address or host in _LOOPBACK or proxy_bypass(host):
+        return {}
+    proxy = yarl.URL(address if "://" in address else f"http://{address}")
+    if proxy.scheme not in ("http", "https"):
+        raise ConfigError(
+            f"the environment's proxy for {host} is of the kind {proxy.scheme!r}; only http proxies are known here. "
+            f"Name another, or put {host} into no_proxy"
+        )
+    found: dict[str, Any] = {"proxy": proxy.with_user(None)}
+    if proxy.user is not None:
+        login = {"Proxy-Authorization": aiohttp.encode_basic_auth(proxy.user, proxy.password or "")}
+        # A proxy reads the request itself, or the CONNECT before an encrypted one.
+        found["proxy_headers" if parts.scheme == "https" else "headers"] = login
+    return found
 
 
 def base_url(text: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from treeforge.config import SamplingConfig
 from treeforge.errors import ConfigError, RequestFailedError
 from treeforge.policy.http import JsonClient, ReplyError, error_message
-from treeforge.policy.replies import Choice, completion_tokens, read_choices
+from treeforge.policy.replies import THINK, Choice, Told, completion_tokens, read_choices
 from treeforge.policy.wire import Wire
 
 T = TypeVar("T")
@@ -25,6 +25,7 @@ T = TypeVar("T")
 _QUESTION = "List random numbers between 1 and 1000000."
 _PREFIX = "Random numbers:"  # what follows has much entropy at once, whatever the model
 _TOKENS = 12
+_CLOSING_TOKENS = 2  # every chat template closes a message and opens the next one with more
 _SEED = 1
 _WAITS = (0.5, 2.0)
 _LONGEST_WAIT = 10.0
@@ -38,6 +39,10 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """Options to send, out of `Wire.options`."""
     echoes: bool
     """A chat reply repeats the start of the assistant's message (llama.cpp)."""
+    continues: bool
+    """A chat's reply continues the assistant's message; also True where nothing tells."""
+    apart: bool
+    """A chat's reply keeps the model's reasoning apart."""
     repeats: bool
     """One seed gave one text. Never a promise: on a busy server, batching changes the last bits."""
     stops: bool
@@ -53,6 +58,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
             "log-probabilities": "yes" if "logprobs" in self.options else "no",
             "seeds": "repeat" if self.repeats else "taken, without effect" if "seed" in self.options else "refused",
             "stop strings": "yes" if self.stops else "ignored (texts are cut here)",
+            "steps": "continued" if self.continues else "answered anew",
             "token counts": "yes" if self.counts else "no",
         }
         return "; ".join(f"{what}: {value}" for what, value in found.items())
@@ -95,7 +101,7 @@ class Probe:
         self._sampling = SamplingConfig(temperature=temperature)
 
     async def abilities(self) -> Abilities:
-        """Three requests with one seed, the last with a stop string that the text before holds.
+        """Three requests with one seed, the last with a stop string that the text before holds; a chat takes two more.
 
         The first is to be accepted, and warms the prefix cache: the last bits of a cold prompt's logits are others.
         Raises `ConfigError` (refused prompt or sampling) or what `JsonClient.post` raises.
@@ -107,10 +113,13 @@ class Probe:
         echoes = bool(started) and all(choice.text.startswith(started) for choice in self._choices(reply, ""))
         started = started if echoes else ""
         first = self._choices(await self._post(options), started)
-        text = first[0].text
+        text = first[0].text.removeprefix(THINK)
         mark = next((char for char in text[1:] if char.isalnum() and char != text[0]), "")
         second = self._choices(await self._post(options, [mark] if mark else []), started)
-        stopped = bool(mark) and second[0].text == text.partition(mark)[0]
+        again = second[0].text.removeprefix(THINK)
+        # Without a start of the message a model that reasons does so.
+        fresh = await self._post(options, prefix=None) if self._wire.chat else None
+        stopped = bool(mark) and again == text.partition(mark)[0]
         if len(first) < 2 or (self._sampling.temperature and _all_alike(first) and _all_alike(second)):
             options -= {"n"}  # ignored, or one seed for all samples of a request
         if first[0].logprobs is None:
@@ -118,8 +127,10 @@ class Probe:
         return Abilities(
             options=options,
             echoes=echoes,
-            repeats="seed" in options and (stopped or second[0].text == text),
-            stops=not mark or mark not in second[0].text,
+            continues=fresh is None or await self._continues(options, fresh, reply),
+            apart=fresh is not None and any(choice.hidden for choice in (*self._choices(fresh, ""), *first)),
+            repeats="seed" in options and (stopped or again == text),
+            stops=not mark or mark not in again,
             tells=not (stopped and second[0].told and second[0].stop != mark),
             counts=completion_tokens(reply) is not None or first[0].tokens is not None,
         )
@@ -147,11 +158,25 @@ class Probe:
                     raise
         return options, await self._post(options)
 
-    async def _post(self, options: frozenset[str], stop: list[str] | None = None) -> dict[str, Any]:
+    async def _continues(self, options: frozenset[str], fresh: dict[str, Any], reply: dict[str, Any]) -> bool:
+        """Whether the assistant's message is left open, told by the lengths of prompts.
+
+        Twice the message is longer than the message by the message alone. If the message is longer than none by more,
+        the template closed it and began another one, which the model then writes from its start.
+        """
+        none, once = _prompt_tokens(fresh), _prompt_tokens(reply)
+        twice = _prompt_tokens(await self._post(options, prefix=_PREFIX + self._wire.started(_PREFIX)))
+        if none is None or once is None or twice is None:
+            return True
+        return once - none < twice - once + _CLOSING_TOKENS
+
+    async def _post(
+        self, options: frozenset[str], stop: list[str] | None = None, prefix: str | None = _PREFIX
+    ) -> dict[str, Any]:
         """A reply with choices."""
         payload = self._wire.payload(
             _QUESTION,
-            _PREFIX,
+            prefix,
             self._sampling,
             model=self._model,
             options=options,
@@ -169,7 +194,7 @@ class Probe:
         return await patiently(post)
 
     def _choices(self, reply: dict[str, Any], started: str) -> list[Choice]:
-        return choices_of(self._client, self._url, reply, chat=self._wire.chat, started=started)
+        return choices_of(self._client, self._url, reply, Told(self._wire.chat, started))
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
@@ -184,15 +209,19 @@ async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
     return await ask()
 
 
-def choices_of(
-    client: JsonClient, url: str, reply: dict[str, Any], *, chat: bool, started: str = "", tells: bool = True
-) -> list[Choice]:
+def choices_of(client: JsonClient, url: str, reply: dict[str, Any], told: Told) -> list[Choice]:
     """`replies.read_choices`, whose failure names the server and what it said instead."""
     try:
-        return read_choices(reply, chat=chat, started=started, tells=tells)
+        return read_choices(reply, told)
     except RequestFailedError as error:
         said = client.one_line(error_message(reply))
         raise ReplyError(f"{url}: {error}" + (f": {said}" if said else "")) from None
+
+
+def _prompt_tokens(reply: dict[str, Any]) -> int | None:
+    usage = reply.get("usage")
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) else None
 
 
 def _all_alike(choices: list[Choice]) -> bool:

@@ -14,18 +14,22 @@ from __future__ import annotations
 import codecs
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from treeforge.config import StepsConfig
 from treeforge.errors import RequestFailedError
 from treeforge.policy.base import FinishReason, Mode, Sample
-from treeforge.policy.steps import clean_text, split_steps
+from treeforge.policy.steps import clean_text, split_text
 
 _STOP = ("stop", "eos", "stop_sequence", "tool_calls", "function_call")
 _LENGTH = ("length", "max_tokens")
 _FILTERED = ("content_filter",)
+THINK, END_THINK = "<think>", "</think>"
+"""The tags that reasoning models put around what they think."""
+
+_TAG_TOKENS = 8  # one where the tag is a token of its own
 _MOST_TOKENS = 2**31 - 1  # a tree's token counts are int32
 
 
@@ -43,39 +47,61 @@ class Choice(NamedTuple):
     """Texts of the sampled tokens; None where they are not listed."""
     logprobs: list[float] | None
     """Their log-probabilities in nats; None where one is missing or not finite."""
+    hidden: int = 0
+    """Characters of `text` that the server kept apart as reasoning, with their tags."""
 
 
 class Stops(NamedTuple):
-    """Where a completion has to stop."""
+    """Where a completion has to stop, and how it is split into steps."""
 
     mode: Mode
-    delimiter: str
-    stop: tuple[str, ...]
-    markers: tuple[str, ...]
+    steps: StepsConfig
+    strings: list[str]
+    """What to send as `stop`."""
 
     @classmethod
-    def of(cls, config: StepsConfig, mode: Mode) -> Stops:
+    def of(cls, steps: StepsConfig, mode: Mode) -> Stops:
         """Those of a step format."""
-        return cls(mode, config.delimiter, config.stop, config.answer_markers)
+        return cls(mode, steps, list(dict.fromkeys((steps.delimiter, *steps.stop) if mode == "step" else steps.stop)))
 
     @property
-    def strings(self) -> list[str]:
-        """What to send as `stop`."""
-        return list(dict.fromkeys((self.delimiter, *self.stop) if self.mode == "step" else self.stop))
+    def delimiter(self) -> str:
+        """What ends a step."""
+        return self.steps.delimiter
 
 
-def read_choices(reply: dict[str, Any], *, chat: bool, started: str = "", tells: bool = True) -> list[Choice]:
+class Told(NamedTuple):
+    """What is known of a server and of what it was asked, and has to be known to read its replies."""
+
+    chat: bool
+    started: str = ""
+    """The start of the assistant's message, where the server repeats it."""
+    tells: bool = True
+    """Its `stop_reason` can be relied on."""
+    apart: bool = False
+    """It keeps reasoning apart."""
+    thinking: bool = False
+    """The start of the assistant's message ends inside a section of reasoning."""
+    think_open: str = THINK
+    think_close: str = END_THINK
+    """The tags around such a section."""
+
+
+def read_choices(reply: dict[str, Any], told: Told) -> list[Choice]:
     """The completions of a reply, ordered by their `index`.
 
-    `started`: the start of the assistant's message, taken off where the server repeats it. `tells`: this server's
-    `stop_reason` can be relied on. Raises `RequestFailedError` (retryable) where a field is missing.
+    Reasoning that a server keeps apart (`reasoning_content` of DeepSeek, SGLang and vLLM, `reasoning` of newer vLLM and
+    others) is put back where the model wrote it, before the content and between its tags: it was paid for, and what
+    follows hangs on it. Where there is no content, the section was not ended.
+
+    Raises `RequestFailedError` (retryable) where a field is missing.
     """
     raw = reply.get("choices")
     if not isinstance(raw, list) or not raw:
         raise RequestFailedError("the reply holds no choices")
     if all(isinstance(choice, dict) and isinstance(choice.get("index"), int) for choice in raw):
         raw = sorted(raw, key=lambda choice: choice["index"])
-    return [_choice(choice, chat, started, tells) for choice in raw]
+    return [_choice(choice, told) for choice in raw]
 
 
 def completion_tokens(reply: dict[str, Any]) -> int | None:
@@ -118,12 +144,12 @@ def _sample(choice: Choice, stops: Stops, tokens: int) -> Sample:
         return Sample(text=cleaned, finish=finish, tokens=tokens)
     unlisted = max(0, tokens - len(listed))
     if len(text) < len(choice.text):  # cut here: what was sampled beyond is paid for, and no part of the text
-        (kept,) = _starting_before([len(text)], listed)
+        kept = bisect_left(_starts(listed), len(text))
         listed, logprobs, unlisted = listed[:kept], logprobs[:kept], 0
     total = math.fsum(logprobs)
     if not _agree("".join(listed), text):
         return Sample(text=cleaned, finish=finish, tokens=tokens, logprob=total)
-    step_tokens, step_logprobs = _by_step(split_steps(cleaned, stops.delimiter), listed, logprobs)
+    step_tokens, step_logprobs = _by_step(split_text(cleaned, stops.steps), listed, logprobs)
     if step_tokens:
         step_tokens[-1] += unlisted
     return Sample(
@@ -139,7 +165,9 @@ def _sample(choice: Choice, stops: Stops, tokens: int) -> Sample:
 def _finish(choice: Choice, stops: Stops) -> tuple[str, FinishReason]:
     """The text before the first stop string, and what ended it: see the module's docstring."""
     text = choice.text
-    hits = [(at, i) for i, string in enumerate(stops.strings) if (at := text.find(string)) >= 0]
+    # A server that keeps reasoning apart need not look for stop strings there; a rollout does not end in it.
+    start = choice.hidden if stops.mode == "rollout" else 0
+    hits = [(at, i) for i, string in enumerate(stops.strings) if (at := text.find(string, start)) >= 0]
     if hits:
         at, i = min(hits)
         return text[:at], "delimiter" if stops.mode == "step" and i == 0 else "stop"
@@ -151,18 +179,22 @@ def _finish(choice: Choice, stops: Stops) -> tuple[str, FinishReason]:
         return text, "delimiter" if choice.stop == stops.delimiter else "stop"
     if choice.tokens and not choice.tokens[-1]:
         return text, "stop"
-    if not text.strip() or any(marker in text for marker in stops.markers):
+    if not text.strip() or any(marker in text for marker in stops.steps.answer_markers):
         return text, "stop"
     return text, "delimiter"
 
 
-def _choice(choice: Any, chat: bool, started: str, tells: bool) -> Choice:
+def _choice(choice: Any, told: Told) -> Choice:
     if not isinstance(choice, dict):
         raise RequestFailedError("a choice of the reply is not an object")
-    if chat:
+    thoughts = ""
+    if told.chat:
         message = choice.get("message")
-        # null: there is nothing but hidden reasoning
-        text = (message["content"] or "") if isinstance(message, dict) and "content" in message else None
+        thoughts = _reasoning(message)
+        # null or missing: there is nothing but reasoning
+        text = (
+            (message.get("content") or "") if isinstance(message, dict) and ("content" in message or thoughts) else None
+        )
     else:
         text = choice.get("text")
     reason = choice.get("finish_reason")
@@ -170,11 +202,29 @@ def _choice(choice: Any, chat: bool, started: str, tells: bool) -> Choice:
         raise RequestFailedError("a choice of the reply lacks its text or finish_reason")
     if reason not in (*_STOP, *_LENGTH, *_FILTERED):  # `abort`: the server shuts down
         raise RequestFailedError(f"the server ended a completion with {clean_text(reason)[:40]!r}")
-    if started and text.startswith(started):
-        text = text[len(started) :]
-    key = next((key for key in ("stop_reason", "matched_stop") if tells and key in choice), None)
-    tokens, logprobs = _listed(choice.get("logprobs"), text)
-    return Choice(text, reason, key is not None, choice[key] if key else None, tokens, logprobs)
+    if told.started and text.startswith(told.started):
+        text = text[len(told.started) :]
+    tag = ""
+    if thoughts:
+        tag = "" if told.thinking else told.think_open
+        thoughts = tag + thoughts + (told.think_close if text else "")
+    elif told.thinking and told.apart and text:  # the first thing that the model wrote was the end of its reasoning
+        tag = thoughts = told.think_close
+    key = next((key for key in ("stop_reason", "matched_stop") if told.tells and key in choice), None)
+    text = thoughts + text
+    tokens, logprobs = _listed(choice.get("logprobs"), text.removeprefix(tag))
+    if tokens and tag and not "".join(tokens[:_TAG_TOKENS]).startswith(tag):
+        tokens[0] = tag + tokens[0]  # not sampled (a chat template wrote it), or not listed
+    return Choice(text, reason, key is not None, choice[key] if key else None, tokens, logprobs, len(thoughts))
+
+
+def _reasoning(message: Any) -> str:
+    """What the server kept apart; '' where nothing."""
+    for key in ("reasoning_content", "reasoning"):
+        found = message.get(key) if isinstance(message, dict) else None
+        if isinstance(found, str) and found:
+            return found
+    return ""
 
 
 def _listed(listing: Any, text: str) -> tuple[list[str] | None, list[float] | None]:
@@ -216,15 +266,21 @@ def _agree(tokens: str, text: str) -> bool:
     return tokens.startswith(text) or text.startswith(tokens)
 
 
-def _starting_before(ends: Iterable[int], tokens: list[str]) -> list[int]:
-    """How many tokens start before each of these positions of the text."""
-    starts = list(accumulate(map(len, tokens[:-1]), initial=0)) if tokens else []
-    return [bisect_left(starts, end) for end in ends]
+def _starts(tokens: list[str]) -> list[int]:
+    """Where each token starts in the text."""
+    return list(accumulate(map(len, tokens), initial=0))[:-1]
 
 
 def _by_step(steps: list[str], tokens: list[str], logprobs: list[float]) -> tuple[list[int], list[float]]:
+    """Tokens and log-probabilities of each step; a token belongs to the step in which it starts."""
     if not steps:
         return [], []
-    cuts = [0, *_starting_before(accumulate(map(len, steps[:-1])), tokens), len(tokens)]
-    spans = list(pairwise(cuts))
-    return [end - start for start, end in spans], [math.fsum(logprobs[start:end]) for start, end in spans]
+    starts, counts, sums = _starts(tokens), [], []
+    first = end = 0
+    for step in steps[:-1]:
+        end += len(step)
+        last = bisect_left(starts, end, first)
+        counts.append(last - first)
+        sums.append(math.fsum(logprobs[first:last]))
+        first = last
+    return [*counts, len(tokens) - first], [*sums, math.fsum(logprobs[first:])]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from treeforge.config import SamplingConfig, StepsConfig
 from treeforge.policy.prompts import render, render_chat
 from treeforge.policy.steps import clean_text
@@ -20,6 +22,7 @@ class Wire:
 
     def __init__(self, steps: StepsConfig) -> None:
         self._steps = steps
+        self._unstarted = msgspec.structs.replace(steps, assistant_start="")
         self.chat = steps.template == "chat"
         self.path = "/chat/completions" if self.chat else "/completions"
         self.options = CHAT_OPTIONS if self.chat else COMPLETION_OPTIONS
@@ -31,7 +34,7 @@ class Wire:
     def payload(
         self,
         question: str,
-        prefix: str,
+        prefix: str | None,
         sampling: SamplingConfig,
         *,
         model: str,
@@ -41,18 +44,19 @@ class Wire:
         max_tokens: int,
         stop: list[str],
     ) -> dict[str, Any]:
-        """The body of a request, with those `options` that the server takes."""
+        """The body of a request, with those `options` that the server takes. `prefix` None: not even its start."""
         payload: dict[str, Any] = {"model": model}
+        steps, prefix = (self._unstarted, "") if prefix is None else (self._steps, prefix)
         if self.chat:
             messages = [
                 {"role": message["role"], "content": clean_text(message["content"])}
-                for message in render_chat(self._steps, question, prefix)
+                for message in render_chat(steps, question, prefix)
             ]
             payload["messages"] = messages
             if messages[-1]["role"] == "assistant" and "continue" in options:
                 payload |= {"continue_final_message": True, "add_generation_prompt": False}
         else:
-            payload["prompt"] = clean_text(render(self._steps, question, prefix))
+            payload["prompt"] = clean_text(render(steps, question, prefix))
         payload |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": max_tokens}
         if stop:
             payload["stop"] = stop
