@@ -8,6 +8,7 @@ TreeforgeError                 exit 1
 ├── PolicyError                exit 1
 │   ├── RequestFailedError     exit 1   one request; the model is alive
 │   └── PolicyUnavailableError exit 3   no model, no server: the run stops and resumes
+├── HubError                   exit 1   the Hub refused, or is out of reach
 ├── RunError                   exit 2   the run folder does not allow what was asked
 │   ├── RunLockedError         exit 2   another process works on this folder
 │   └── RecipeChangedError     exit 2   resume with another recipe
@@ -83,6 +84,10 @@ class PolicyUnavailableError(PolicyError):
     """No model, no server, or an outage that outlasted the retries: the run stops cleanly and can be resumed."""
 
     exit_code = 3
+
+
+class HubError(TreeforgeError):
+    """The Hugging Face Hub refused, or is out of reach. The same command goes on from what was done."""
 
 
 class RunError(TreeforgeError):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from treeforge.config import Recipe, RunConfig, differences, to_dict
-from treeforge.errors import RecipeChangedError
+from treeforge.errors import RecipeChangedError, RunError
 from treeforge.problem import Problem
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import SCHEMA_VERSION
@@ -78,6 +78,12 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge, *,
         raise RecipeChangedError(folder.path, changes, hint="Go on with the other engine by --accept-engine")
     if changes:
         raise RecipeChangedError(folder.path, changes)
+
+
+def check_growable(folder: RunFolder) -> None:
+    """Raise `RunError` for a run that was imported: no policy sampled its trees, so none can go on with them."""
+    if (folder.manifest.get("policy") or {}).get("backend") == "imported":
+        raise RunError(f"{folder.path} was imported; its trees cannot be grown further or replayed")
 
 
 def never_started(folder: RunFolder) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 from treeforge.config import BudgetConfig, Recipe, RunConfig, convert, differences, to_dict
 from treeforge.errors import ConfigError, RunError
 from treeforge.export import choose_formats
-from treeforge.manifest import check_recipe, never_started, new_manifest
+from treeforge.manifest import check_growable, check_recipe, never_started, new_manifest
 from treeforge.pilot import Estimate, choose, estimate
 from treeforge.policy import open_policy
 from treeforge.problem import Problem
@@ -30,6 +30,7 @@ from treeforge.replay import replay as replay_run
 from treeforge.search.scheduler import Progress
 from treeforge.sitting import OnProgress, Parts, open_judge, report_golds, search_folder
 from treeforge.store.run import RunFolder, distinct
+from treeforge.value import FROM_ELSEWHERE
 from treeforge.views import (
     ExportSummary,
     all_views,
@@ -190,6 +191,7 @@ async def replay_async(path: Path | str, out: Path | str | None = None) -> Repla
 
     `out` keeps them as a new run folder. Raises `RunError` where the journal lacks something.
     """
+    check_growable(RunFolder.open(Path(path)))
     return await replay_run(Path(path), open_judge, None if out is None else Path(out))
 
 
@@ -203,10 +205,12 @@ def _prepare_run(
 ) -> tuple[RunFolder, Parts]:
     if not problems:
         raise ConfigError("there are no problems to run")
+    if config.label.estimator in FROM_ELSEWHERE:
+        raise ConfigError(f"label.estimator: {config.label.estimator} stands for labels that `treeforge import` read")
     problems = distinct(problems)
     machine = parts.machine or config.machine
     # A policy that cannot be made is an error before there is a folder.
-    policy = parts.policy or open_policy(config.recipe, machine)
+    policy = parts.policy or open_policy(config.recipe, machine, path / "logs")
     judge = parts.judge or open_judge(config.recipe)
     choose_formats(config.export.formats)
     given = msgspec.structs.replace(parts, machine=machine, policy=policy, judge=judge)
@@ -242,6 +246,7 @@ def _prepare_extend(
     path: Path, problems: Sequence[Problem], budget: dict[str, Any], parts: Parts
 ) -> tuple[RunFolder, Parts]:
     folder = RunFolder.open(path)
+    check_growable(folder)
     with folder:
         folder.lock()
         assert folder.journal is not None

@@ -55,7 +55,8 @@ def endings(record: TreeRecord) -> Iterator[Ending]:
     tree = record.tree
     ended = (tree.finish == Finish.STOP) | (tree.finish == Finish.ANSWERED)
     for node in np.flatnonzero(ended & (tree.verdict != NO_VERDICT)).tolist():
-        count = max(round(float(tree.multiplicity[node])), 1)
+        # 0 where an own rollout of a node above is the completion (`omega`); that is listed below.
+        count = round(float(tree.multiplicity[node]))
         yield Ending(node, -1, tree.text[node], int(tree.verdict[node]), tree.answer[node], count)
     for place, rollout in enumerate(record.rollouts):
         if rollout.steps and rollout.finish in (Finish.STOP, Finish.ANSWERED):

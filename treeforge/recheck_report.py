@@ -91,7 +91,7 @@ class DifferenceCounter:
             else:
                 before, count = grown.rollouts[new.rollout].verdict, 1
             # Without node and rollout: one answer of a problem is one example, wherever it was given.
-            found[(before, new.verdict), msgspec.structs.replace(new, node=0, rollout=0)] += max(count, 1)
+            found[(before, new.verdict), msgspec.structs.replace(new, node=0, rollout=0)] += count
         self._problems += 1
         for (change, new), count in found.items():
             self._completions[change] += count

@@ -24,6 +24,7 @@ from treeforge.sample import Request, Sample
 from treeforge.search.scheduler import Forest, Progress
 from treeforge.store.files import storage_error
 from treeforge.store.journal import Journal
+from treeforge.store.opinions import copy_opinions
 from treeforge.store.run import OPEN, RunFolder
 from treeforge.store.tables import same_rows
 from treeforge.verdict import Judge
@@ -113,6 +114,7 @@ async def replay(path: Path, judge: Callable[[Recipe], Judge], out: Path | None 
     folder = out or Path(tempfile.mkdtemp(prefix="treeforge-replay-"))
     try:
         progress, unused, ended = await _grow(source, folder, judge, keep=out is not None)
+        copy_opinions(source, folder)
         for name, make in VIEWS.items():
             if ended and (path / name).is_dir():
                 make(folder)

@@ -84,7 +84,7 @@ async def _grow(
     assert folder.journal is not None
     if isinstance(judge, AnswerChecker):
         await asyncio.to_thread(judge.start, [folder.problems[number].gold_answer for number in numbers])
-    async with _started(parts.policy or open_policy(recipe, machine)) as model:
+    async with _started(parts.policy or open_policy(recipe, machine, folder.path / "logs")) as model:
         check_identity(folder, model.identity, judge, accept_engine=parts.accept_engine)
         # An `extend` that was killed between its two files left more problems than the manifest counts.
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}

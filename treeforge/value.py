@@ -35,6 +35,9 @@ from treeforge.tree import Tree
 Estimator = Literal["policy_mean", "leaf_share", "visit_mean", "smoothed", "held_out", "human", "imported"]
 """How a value came about; the last two are labels from elsewhere."""
 
+FROM_ELSEWHERE = ("human", "imported")
+"""The estimators of labels that came from elsewhere: nothing is known of outcomes behind them."""
+
 TreeEstimator = Literal["policy_mean", "leaf_share", "visit_mean", "smoothed"]
 """The estimators that compute values from a tree's own counts. Intervals are Wilson's (`wilson`), but those of
 `smoothed`, which are the posterior's."""

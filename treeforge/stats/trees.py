@@ -31,10 +31,12 @@ def sizes(scan: RunScan) -> pl.LazyFrame:
 def endings(scan: RunScan) -> pl.LazyFrame:
     """(tree_id, finish, verdict, completions, rollout_tokens): how many completions ended how, a row a combination.
 
-    A node that ends a trajectory stands for as many completions as its multiplicity says; an own rollout is one.
+    A node that ends a trajectory stands for as many completions as its multiplicity says (0: an own rollout above it is
+    that completion); an own rollout is one.
     """
     key = ["tree_id", "finish", "verdict"]
-    count = pl.col("multiplicity").round().clip(lower_bound=1).sum().cast(pl.Int64)
+    samples = pl.col("multiplicity")
+    count = pl.when(samples > 0).then(samples.round().clip(lower_bound=1)).otherwise(0).sum().cast(pl.Int64)
     leaves = scan.nodes.filter(pl.col("finish") != Finish.OPEN).group_by(key).agg(count.alias("completions"))
     rollouts = scan.rollouts.group_by(key).agg(
         completions=pl.len().cast(pl.Int64), rollout_tokens=pl.col("tokens").cast(pl.Int64).sum()

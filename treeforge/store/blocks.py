@@ -69,6 +69,15 @@ class TreeFiles:
             rollouts = rollouts.take(order)
         return nodes, rollouts
 
+    def read_nodes(self, block: int, wanted: set[int]) -> pa.Table:
+        """`read` without the rollouts: most of a whole block's cost where nobody looks at them."""
+        if self._spills.is_dir():
+            return self.read(block, wanted)[0]
+        table = read_table(self.table_path("nodes", block), NODES)
+        if set(table["tree_id"].unique().to_pylist()) == wanted:
+            return table
+        return table.filter(pa.compute.is_in(table["tree_id"], value_set=pa.array(sorted(wanted), pa.int32())))
+
     def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number, nodes, rollouts) of those trees that wait for the rest of their block."""
         for number in numbers:

@@ -306,6 +306,10 @@ class RunFolder:
                 status, reason = statuses[number]
                 yield number, TreeRecord(self.problems[number].problem_id, tree, rows.get(number, ()), status, reason)
 
+    def block_nodes(self, members: Sequence[int]) -> pa.Table:
+        """Nodes of trees of one block that ended, in order."""
+        return self._files.read_nodes(members[0] // self.block, set(members))
+
     def costs(self, numbers: Sequence[int]) -> list[TreeCost]:
         """What those of these trees took that ended and did not fail."""
         statuses = self.statuses()

@@ -100,7 +100,8 @@ VALUES = _schema(
         _required("soft", pa.float64()),
     ),
 )
-"""`labels/values-*.parquet`: one row a node; hard is null and soft NaN where the step has no label."""
+"""`labels/values-*.parquet`: one row a node; hard is null and soft NaN where the step has no label, hard alone inside
+the abstain band."""
 
 
 def nodes_table(number: int, tree: Tree) -> pa.Table:
@@ -111,6 +112,34 @@ def nodes_table(number: int, tree: Tree) -> pa.Table:
 def compressed_table(number: int, tree: Tree, row_of: NDArray[np.integer[Any]]) -> pa.Table:
     """The rows of one compressed tree (`COMPRESSED`). `row_of`, integer[n]: each node's row in the original tree."""
     return pa.Table.from_arrays([*_node_arrays(number, tree), pa.array(row_of, pa.int32())], schema=COMPRESSED)
+
+
+def forest_table(
+    numbers: Sequence[int], starts: NDArray[np.integer[Any]], forest: Tree, keep: NDArray[np.bool_]
+) -> pa.Table:
+    """The rows of several trees that stand one after another (`COMPRESSED`), as `compressed_table` gives those of each.
+
+    `forest`: their columns, with rows counting through and several roots. `starts`, integer[trees + 1]: where each tree
+    starts. `numbers`: their tree_ids. `keep`, bool[trees]: those that the table shall have.
+    """
+    sizes = np.diff(starts)
+    offset = np.repeat(starts[:-1], sizes)
+    node = np.arange(forest.size) - offset
+    arrays: list[Any] = [
+        pa.array(np.repeat(np.asarray(numbers, np.int32), sizes)),
+        pa.array(node.astype(np.int32)),
+    ]
+    for name in TREE_FIELDS:
+        column = getattr(forest, name)
+        if name == "parent":
+            arrays.append(pa.array(np.where(column >= 0, column - offset, -1).astype(np.int32)))
+        elif name == "merged_from":
+            own = [tuple([row - o for row in rows]) if rows else rows for rows, o in zip(column, offset, strict=True)]
+            arrays.append(pa.array(own, NODES.field(name).type))
+        else:
+            arrays.append(pa.array(column) if isinstance(column, np.ndarray) else text_array(name, column))
+    table = pa.Table.from_arrays([*arrays, pa.array(node.astype(np.int32))], schema=COMPRESSED)
+    return table if keep.all() else table.filter(pa.array(np.repeat(keep, sizes)))
 
 
 def rollouts_table(number: int, rollouts: Sequence[Rollout]) -> pa.Table:
@@ -176,6 +205,38 @@ def trees_from_table(table: pa.Table) -> Iterator[tuple[int, Tree]]:
         tree = Tree(**{name: column[rows] for name, column in columns.items()})
         tree.check()
         yield number, tree
+
+
+def forest_from_table(table: pa.Table) -> tuple[list[int], NDArray[np.intp], Tree]:
+    """All trees of a `NODES` (or `COMPRESSED`) table in one struct: tree_ids, where each starts (one more, n), columns.
+
+    `parent` and `merged_from` name rows of the whole, and the struct has several roots, so it is no valid `Tree`; that
+    each parent stands before its children in its own tree is checked. Raises `DataError` where rows are not in order.
+    """
+    columns = {name: _plain(table.column(name)) for name in ("node_id", "parent_id", *TREE_FIELDS[1:])}
+    numbers, bounds = [], [0]
+    for number, rows in _trees(table):
+        numbers.append(number)
+        bounds.append(rows.stop)
+    starts = np.array(bounds, dtype=np.intp)
+    offset = np.repeat(starts[:-1], np.diff(starts))
+    node_id, parent = columns.pop("node_id"), columns.pop("parent_id")
+    row, is_root = node_id + offset, parent < 0
+    if not np.array_equal(row, np.arange(len(row))):
+        raise DataError("the nodes of a tree are not 0, 1, 2, … in order", field="node_id")
+    if not (np.array_equal(is_root, node_id == 0) and (parent < node_id).all()):
+        raise DataError("a tree has another root than node 0, or a parent after its child", field="parent_id")
+    depth = columns["depth"]
+    if (depth[~is_root] != depth[(parent + offset)[~is_root]] + 1).any() or depth[is_root].any():
+        raise DataError("a node's depth is not one more than its parent's", field="depth")
+    columns["parent"] = np.where(is_root, -1, parent + offset).astype(np.int32)
+    merged = columns["merged_from"]
+    if any(merged):
+        columns["merged_from"] = [
+            tuple([part + start for part in parts]) if parts else parts
+            for parts, start in zip(merged, offset.tolist(), strict=True)
+        ]
+    return numbers, starts, Tree(**columns)
 
 
 def compressed_from_table(table: pa.Table) -> Iterator[tuple[int, Tree, NDArray[np.int32]]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,22 @@ def write_view(
     report: Callable[[], dict[str, Any]],
 ) -> None:
     """Make a view of every tree that ended: `make` gives a tree's rows, `report` what `view.json` says beside them."""
+
+    def make_block(members: Sequence[int]) -> dict[str, pa.Table]:
+        tables = [table for number, record in run.records(members) if (table := make(number, record)) is not None]
+        return {stem: pa.concat_tables(tables)} if tables else {}
+
+    write_view_blocks(run, folder, config, make_block, report)
+
+
+def write_view_blocks(
+    run: RunFolder,
+    folder: str,
+    config: dict[str, Any],
+    make: Callable[[Sequence[int]], dict[str, pa.Table]],
+    report: Callable[[], dict[str, Any]],
+) -> None:
+    """`write_view` a block at once: `make` gives the rows of some trees of a block, by the stem of the file's name."""
     root = run.path / folder
     statuses = run.statuses()
     try:
@@ -63,10 +79,9 @@ def write_view(
     files: list[str] = []
     for block in run.blocks:
         members = [n for n in run.members(block) if statuses[n][0] != "open"]
-        tables = [table for number, record in run.records(members) if (table := make(number, record)) is not None]
-        if tables:
+        for stem, table in (make(members) if members else {}).items():
             files.append(f"{stem}-{block:05d}.parquet")
-            write_table(pa.concat_tables(tables), root / files[-1])
+            write_table(table, root / files[-1])
     about = {"config": config, "trees": _trees_digest(run, statuses), "report": report(), "files": files}
     with atomic_file(root / "view.json") as stream:
         stream.write(json.dumps(about, indent=2, sort_keys=True).encode() + b"\n")

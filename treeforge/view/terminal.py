@@ -16,6 +16,7 @@ from treeforge.label.steps import NO_LABEL
 from treeforge.printable import one_line, printable
 from treeforge.problem import Problem
 from treeforge.tree import Rollout
+from treeforge.value import FROM_ELSEWHERE
 from treeforge.view.best import BestPath
 from treeforge.view.figures import UNKNOWN, count_text, ending_text, fold, interval_text, styled, value_text
 from treeforge.view.outline import LEGEND, MAX_LINES, outline
@@ -52,7 +53,9 @@ def tree_lines(
     leaves = int(tree.is_leaf.sum())
     yield Text(f"tree      {tree.size:,} nodes, {leaves:,} leaves, depth {int(tree.depth.max())}")
     source = "saved by `treeforge label`" if shown.saved else "estimated now (no fresh labels)"
-    yield Text(f"values    {values.estimator}, {config.confidence:.0%} intervals; {source}")
+    elsewhere = values.estimator in FROM_ELSEWHERE
+    bounded = "labels from elsewhere" if elsewhere else f"{config.confidence:.0%} intervals"
+    yield Text(f"values    {values.estimator}, {bounded}; {source}")
     yield Text()
     yield from outline(shown, best, console, depth=depth, most=most, full=full)
     yield Text()
@@ -98,7 +101,7 @@ def _fields(shown: ValuedTree, node: int) -> Iterator[tuple[str, Text]]:
     tree, values = shown.record.tree, shown.values
     low, high = float(values.low[node]), float(values.high[node])
     value = value_text(float(values.value[node]))
-    if not math.isnan(values.value[node]):
+    if not math.isnan(values.value[node] + low):
         value.append(f" in [{low:.3f}, {high:.3f}], standard error {values.stderr[node]:.3f}")
     yield "value", value
     yield "outcomes", Text(f"{values.rollouts[node]:,} decided, {values.undecided[node]:,} undecided, at or below")

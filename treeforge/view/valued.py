@@ -10,11 +10,12 @@ from treeforge.config import LabelConfig, convert
 from treeforge.label.steps import label_nodes
 from treeforge.problem import Problem
 from treeforge.recheck import saved_verdicts
+from treeforge.store.imported import StepValues
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import VALUES, values_from_table
 from treeforge.store.views import read_view, view_state
 from treeforge.tree import TreeRecord
-from treeforge.value import Values, estimate
+from treeforge.value import Values
 
 
 class ValuedTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ def load_tree(run: RunFolder, number: int) -> ValuedTree | None:
         values, hard = saved
     else:
         tree = record.tree
-        values = estimate(tree, config.estimator, truncated=config.truncated, confidence=config.confidence)
+        values = StepValues(run, config).of(number, tree, record.rollouts)
         hard = label_nodes(tree, values, config).hard
     return ValuedTree(
         number=number,

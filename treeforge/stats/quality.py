@@ -1,0 +1,355 @@
+"""Step labels against those that people gave: agreement, Cohen's kappa and ProcessBench's F1, before any training.
+
+Steps are the same where problem and all text up to the step's end are, but for white space. Intervals are bootstrapped
+over problems, since steps of one problem are not independent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from treeforge.errors import DataError, RunError
+from treeforge.export.readers import ImportedRow, ReadOptions, choose_reader
+from treeforge.export.readers.base import At
+from treeforge.hashing import digest, encode_text
+from treeforge.store.rows import read_rows
+from treeforge.store.run import RunFolder
+from treeforge.store.tables import VALUES, values_from_table
+from treeforge.store.views import read_view, view_state
+from treeforge.tree import Finish
+
+RESAMPLES = 1000
+CONFIDENCE = 0.9
+_DEPTHS = (1, 2, 3, 4, 6, 9, 13, 21)
+"""Where bands of depths begin."""
+_RIGHT_RIGHT, _RIGHT_WRONG, _WRONG_RIGHT, _WRONG_WRONG, _ERRORS, _ERRORS_HIT, _SOUND, _SOUND_HIT = range(8)
+_COUNTS = 8
+
+Counts = NDArray[np.float64]
+"""float64[problems, 8]: steps by (people's, our) label, and solutions with and without an error, all and hit."""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A share or a score with its interval; None where it is not defined."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How labels agree with people's on some steps."""
+
+    steps: int
+    problems: int
+    wrong: int
+    """Steps that people called wrong."""
+    agreement: Figure
+    """Share of steps with the same label."""
+    kappa: Figure
+    """Cohen's kappa: 0 is agreement by chance, 1 is full."""
+
+
+class FirstErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """ProcessBench's measure (arXiv 2412.06559): is the first wrong step found?"""
+
+    solutions: int
+    """Solutions whose steps are labelled as far as the answer needs."""
+    erroneous: Figure
+    """Of those with an error, the share whose first wrong step is the one that people name."""
+    correct: Figure
+    """Of those without, the share without a wrong step."""
+    f1: Figure
+    """The harmonic mean of the two."""
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """Labels against people's."""
+
+    human_steps: int
+    """Steps that people labelled."""
+    human_solutions: int
+    confidence: float
+    """Level of the intervals."""
+    steps: Agreement
+    first_errors: FirstErrors
+    by_depth: dict[str, Agreement]
+    by_level: dict[str, Agreement]
+    """By the problem's `level`, where the run's problem file had such a column."""
+
+
+class _Human:
+    """What people said: labels by step, and whole solutions."""
+
+    def __init__(self) -> None:
+        self.labels: dict[bytes, list[bool]] = defaultdict(list)
+        self.depth: dict[bytes, int] = {}
+        self.problem: dict[bytes, int] = {}
+        self.questions: dict[str, int] = {}
+        self.solutions: list[tuple[list[bytes], int]] = []
+        """The steps of a solution, and the place of its first wrong one, or -1."""
+
+    def add(self, row: ImportedRow) -> None:
+        question = _plain(row.question)
+        number = self.questions.setdefault(question, len(self.questions))
+        texts, paths = [""] * len(row.steps), [list[int]() for _ in row.steps]
+        keys: list[bytes] = []
+        for place, step in enumerate(row.steps):
+            before = step.parent
+            texts[place] = f"{texts[before] if before >= 0 else ''} {step.text}"
+            paths[place] = [*(paths[before] if before >= 0 else []), place]
+            key = _key(question, texts[place])
+            keys.append(key)
+            self.depth[key], self.problem[key] = len(paths[place]), number
+            if step.value is not None and step.value != 0.5:
+                self.labels[key].append(step.value > 0.5)
+        inner = {step.parent for step in row.steps}
+        for place, step in enumerate(row.steps):
+            if place in inner:
+                continue
+            wrong = next((n for n, at in enumerate(paths[place]) if row.steps[at].value == 0), -1)
+            if wrong >= 0 or step.finish != Finish.OPEN:
+                self.solutions.append(([keys[at] for at in paths[place]], wrong))
+
+
+def quality(labels: Path | str, against: Path | str, *, format: str | None = None, seed: int = 0) -> Quality:
+    """Compare the step labels of `labels` with people's in the file `against` (`prm800k` or `processbench`).
+
+    `labels` is a labelled run folder, or a file (or folder of files) in the shape of an export: `prm` or `hrm`. Where
+    one step has several labels, the majority counts, and none where they are even.
+
+    Raises `DataError` for files that cannot be read and where no step is in both, `RunError` for a run without labels.
+    """
+    labels, against = Path(labels), Path(against)
+    human = _read_human(against, format)
+    found: dict[bytes, list[bool]] = defaultdict(list)
+    levels: dict[int, str] = {}
+    for question, text, label, level in _labelled_steps(labels):
+        key = _key(question, text)
+        if key in human.depth:
+            found[key].append(label)
+            if level:
+                levels[human.problem[key]] = level
+    ours = {key: our for key, all_ in found.items() if (our := _majority(all_)) is not None}
+    pairs = [
+        (key, theirs, ours[key])
+        for key, all_ in human.labels.items()
+        if key in ours and (theirs := _majority(all_)) is not None
+    ]
+    if not pairs:
+        raise DataError(
+            f"has no step in common with {against}",
+            path=labels,
+            fix="Both must be of the same solutions, word for word",
+        )
+    resample = _Resampler(len(human.questions), seed)
+
+    def agreement(chosen: Iterable[tuple[bytes, bool, bool]]) -> Agreement:
+        return _agreement(_count(chosen, human), resample)
+
+    return Quality(
+        human_steps=len(human.labels),
+        human_solutions=len(human.solutions),
+        confidence=CONFIDENCE,
+        steps=agreement(pairs),
+        first_errors=_first_errors(human, ours, resample),
+        by_depth=_grouped(pairs, lambda key: _band(human.depth[key]), [_band(start) for start in _DEPTHS], agreement),
+        by_level=_grouped(
+            pairs, lambda key: levels.get(human.problem[key], ""), sorted(set(levels.values())), agreement
+        ),
+    )
+
+
+def _read_human(path: Path, format: str | None) -> _Human:
+    if format is None:
+        row = next((row for _, row in read_rows(path) if isinstance(row, dict)), {})
+        format = "prm800k" if isinstance(row.get("label"), dict) else "processbench"
+    human = _Human()
+    for _, found in choose_reader(format).read(path, ReadOptions()):
+        if isinstance(found, DataError):
+            raise found
+        human.add(found)
+    if not human.labels:
+        raise DataError("holds no labelled step", path=path, fix="Name a file in the format prm800k or processbench")
+    return human
+
+
+def _labelled_steps(path: Path) -> Iterator[tuple[str, str, bool, str]]:
+    """(question, all text to the step's end, label, the problem's level or '') of every step with a hard label."""
+    if (path / "manifest.json").exists():
+        yield from _of_run(RunFolder.open(path))
+        return
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    for file in files:
+        for line, row in read_rows(file):
+            try:
+                if isinstance(row, DataError):
+                    raise row
+                yield from _of_row(At(row))
+            except DataError as error:
+                raise DataError(error.problem, path=file, line=line, field=error.field, fix=error.fix) from None
+
+
+def _of_run(run: RunFolder) -> Iterator[tuple[str, str, bool, str]]:
+    state = view_state(run, "labels")
+    if state is None or state["stale"]:
+        which = "no labels" if state is None else "older labels than trees"
+        raise RunError(f"{run.path} has {which}; make them with `treeforge label {run.path}`")
+    for block in run.blocks:
+        table = read_view(run, "labels", "values", VALUES, block)
+        labels = {number: hard for number, _, hard, _ in values_from_table(table)}
+        for number, record in run.records(sorted(labels)):
+            problem, tree = run.problems[number], record.tree
+            level = str(problem.meta.get("level") or "")
+            texts = [""]
+            for parent, text, seen in zip(tree.parent[1:].tolist(), tree.text[1:], tree.observation[1:], strict=True):
+                texts.append(texts[parent] + text + seen)
+            for node, hard in enumerate(labels[number].tolist()):
+                if hard >= 0:
+                    yield problem.question, texts[node], hard == 1, level
+
+
+def _of_row(row: At) -> Iterator[tuple[str, str, bool, str]]:
+    if "completions" in row.object():
+        text = ""
+        labels = row["labels"].items()
+        for number, step in enumerate(row["completions"].items()):
+            text += " " + step.text()
+            if number < len(labels) and labels[number].value is not None:
+                yield row["prompt"].text(), text, labels[number].share() > 0.5, ""
+        return
+    if row["span"].value == 1 and (label := row.get("hard")) is not None:
+        yield row["prompt"].text(), row["previous"].text() + " " + row["current"].text(), label.share() > 0.5, ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _key(question: str, text: str) -> bytes:
+    return digest(encode_text(_plain(question)), encode_text(_plain(text)))
+
+
+def _majority(labels: Sequence[bool]) -> bool | None:
+    right = sum(labels)
+    return None if 2 * right == len(labels) else 2 * right > len(labels)
+
+
+def _band(depth: int) -> str:
+    """The band of depths that a depth is in, as text."""
+    place = sum(start <= depth for start in _DEPTHS) - 1
+    start = _DEPTHS[place]
+    if place == len(_DEPTHS) - 1:
+        return f"{start}+"
+    end = _DEPTHS[place + 1] - 1
+    return str(start) if start == end else f"{start}-{end}"
+
+
+def _grouped(
+    pairs: list[tuple[bytes, bool, bool]],
+    group: Callable[[bytes], str],
+    names: Sequence[str],
+    agreement: Callable[[Iterable[tuple[bytes, bool, bool]]], Agreement],
+) -> dict[str, Agreement]:
+    members: dict[str, list[tuple[bytes, bool, bool]]] = defaultdict(list)
+    for pair in pairs:
+        members[group(pair[0])].append(pair)
+    return {name: agreement(members[name]) for name in names if name in members}
+
+
+def _count(pairs: Iterable[tuple[bytes, bool, bool]], human: _Human) -> Counts:
+    counts = np.zeros((len(human.questions), _COUNTS))
+    for key, theirs, our in pairs:
+        counts[human.problem[key], 2 * (not theirs) + (not our)] += 1
+    return counts
+
+
+def _agreement(counts: Counts, resample: _Resampler) -> Agreement:
+    steps = counts[:, :_ERRORS]
+    return Agreement(
+        steps=int(steps.sum()),
+        problems=int(np.count_nonzero(steps.sum(axis=1))),
+        wrong=int(counts[:, [_WRONG_RIGHT, _WRONG_WRONG]].sum()),
+        agreement=resample.figure(counts, _share_equal),
+        kappa=resample.figure(counts, _kappa),
+    )
+
+
+def _first_errors(human: _Human, ours: dict[bytes, bool], resample: _Resampler) -> FirstErrors:
+    counts = np.zeros((len(human.questions), _COUNTS))
+    used = 0
+    for keys, wrong in human.solutions:
+        found = [ours.get(key) for key in keys]
+        first = found.index(False) if False in found else -1
+        if None in (found if first < 0 else found[:first]):
+            continue  # A step without a label stands before the answer.
+        used += 1
+        all_, hit = (_ERRORS, _ERRORS_HIT) if wrong >= 0 else (_SOUND, _SOUND_HIT)
+        problem = human.problem[keys[0]]
+        counts[problem, all_] += 1
+        counts[problem, hit] += first == wrong
+    return FirstErrors(
+        solutions=used,
+        erroneous=resample.figure(counts, lambda c: _ratio(c[:, _ERRORS_HIT], c[:, _ERRORS])),
+        correct=resample.figure(counts, lambda c: _ratio(c[:, _SOUND_HIT], c[:, _SOUND])),
+        f1=resample.figure(counts, _f1),
+    )
+
+
+class _Resampler:
+    """Bootstrap over problems: the same resamples for every figure of one comparison."""
+
+    def __init__(self, problems: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        even = np.full(problems, 1 / problems)
+        self._weights = rng.multinomial(problems, even, size=RESAMPLES).astype(np.uint16)
+
+    def figure(self, counts: Counts, measure: Callable[[Counts], NDArray[np.float64]]) -> Figure:
+        """The measure of all counts, and the interval of those of the resamples where it is defined."""
+        value = float(measure(counts.sum(axis=0, keepdims=True))[0])
+        if np.isnan(value):
+            return Figure(None, None, None)
+        totals = np.concatenate([part @ counts for part in np.array_split(self._weights, 20)])
+        values = measure(totals)
+        tail = 100 * (1 - CONFIDENCE) / 2
+        low, high = np.nanpercentile(values, [tail, 100 - tail])
+        return Figure(value, float(low), float(high))
+
+
+def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    share: NDArray[np.float64] = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return share
+
+
+def _share_equal(counts: Counts) -> NDArray[np.float64]:
+    return _ratio(counts[:, _RIGHT_RIGHT] + counts[:, _WRONG_WRONG], counts[:, :_ERRORS].sum(axis=1))
+
+
+def _kappa(counts: Counts) -> NDArray[np.float64]:
+    """(observed - expected) / (1 - expected), where not all labels of both sides are one."""
+    total = counts[:, :_ERRORS].sum(axis=1)
+    theirs = _ratio(counts[:, _RIGHT_RIGHT] + counts[:, _RIGHT_WRONG], total)
+    our = _ratio(counts[:, _RIGHT_RIGHT] + counts[:, _WRONG_RIGHT], total)
+    expected = theirs * our + (1 - theirs) * (1 - our)
+    return _ratio(_share_equal(counts) - expected, 1 - expected)
+
+
+def _f1(counts: Counts) -> NDArray[np.float64]:
+    wrong, sound = _ratio(counts[:, _ERRORS_HIT], counts[:, _ERRORS]), _ratio(counts[:, _SOUND_HIT], counts[:, _SOUND])
+    both = wrong + sound
+    score: NDArray[np.float64] = 2 * wrong * sound / np.where(both == 0, 1.0, both)
+    return score
+
+
+def rows(found: Quality) -> list[tuple[str, Agreement]]:
+    """The agreement on all steps and on each group, with its name, for a table."""
+    named: list[tuple[str, Any]] = [("all steps", found.steps)]
+    named += [(f"depth {name}", group) for name, group in found.by_depth.items()]
+    return named + [(f"level {name.removeprefix('Level ')}", group) for name, group in found.by_level.items()]
