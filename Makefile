@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint format bench docs clean
+TRAIN := .venv-train
+
+.PHONY: demo test test-slow test-all test-train test-vllm lint format bench docs clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,6 +23,18 @@ test-slow: $(STAMP)  ## The slow tests: real models, kill and resume
 	$(BIN)/python -m pytest -n auto -m "slow and not vllm and not train"
 
 test-all: test test-slow  ## All tests
+
+$(TRAIN)/.installed: pyproject.toml
+	test -x $(TRAIN)/bin/python || $(PYTHON) -m venv $(TRAIN)
+	$(TRAIN)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(TRAIN)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[train]' pytest hypothesis
+	touch $@
+
+test-train: $(TRAIN)/.installed  ## Training formats take a real step in current trl and transformers (1.7 GB)
+	$(TRAIN)/bin/python -m pytest tests/export/test_training.py tests/export/test_tokenizer.py -m ""
+
+test-vllm:  ## The vllm policy on real vLLM on the CPU, in an environment of its own (2.5 GB)
+	PYTHON=$(PYTHON) bash scripts/test_vllm.sh
 
 lint: $(STAMP)  ## Style, types and the import rules of docs/design.md
 	$(BIN)/ruff check .
@@ -41,4 +55,4 @@ docs: $(STAMP)  ## The command reference, from --help
 	$(BIN)/python scripts/make_command_reference.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(TRAIN) .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _HRM_SEARCH = {"strategy": "exhaustive", "children": 5, "levels": 5, "merge_duplicates": False}
 _SCRIPTED = "scripted"
+_VLLM = "vllm"
+# An engine batches as many sequences as its memory holds (vLLM's own limit is 256 to 1024), a request has several.
+_VLLM_CONCURRENCY = 256
 
 
 def preset_names() -> list[str]:
@@ -51,9 +54,10 @@ def load_config(
     chosen_model = named.get("policy.model", "smollm2-135m")
     if preset is None:
         preset = named.get("steps.preset") or _model_preset(chosen_backend, chosen_model)
-    if preset == "custom":
-        return load(path, overrides)
-    return load(path, overrides, base={"recipe": _preset_recipe(preset)})
+    base: dict[str, Any] = {} if preset == "custom" else {"recipe": _preset_recipe(preset)}
+    if chosen_backend == _VLLM:
+        base["machine"] = {"concurrency": _VLLM_CONCURRENCY}
+    return load(path, overrides, base=base)
 
 
 def named_check_policy(preset: str | None = None, overrides: Iterable[str] = ()) -> CheckPolicy:

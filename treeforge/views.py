@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from treeforge.compress import Compressed, CompressReport, new_rows, pair_windows
-from treeforge.compress import compress as compress_tree
+from treeforge.compress import CompressReport
+from treeforge.compressed import FOLDER, compress_block, read_block, read_passes
 from treeforge.config import CompressConfig, Config, ExportConfig, LabelConfig, convert, to_dict
-from treeforge.errors import RunError
-from treeforge.export import CardInfo, ExportTree, LabelledTree, loading_lines
+from treeforge.errors import ConfigError, RunError
+from treeforge.export import CardInfo, ExportTree, choose_formats, loading_lines
 from treeforge.export import export as export_trees
 from treeforge.label import PRESETS, CheckPolicy
 from treeforge.label.steps import label_nodes
 from treeforge.recheck import Verdicts, end_recheck, start_recheck, verdicts_of
 from treeforge.recheck_report import DifferenceCounter
+from treeforge.store.imported import StepValues
+from treeforge.store.opinions import Opinions, add_opinions
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import (
-    COMPRESSED,
     VALUES,
-    compressed_from_table,
-    compressed_table,
     values_from_table,
     values_table,
 )
-from treeforge.store.views import read_view, view_lock, view_state, write_view
-from treeforge.tree import Finish, Tree, TreeRecord
-from treeforge.value import Values, estimate
+from treeforge.store.views import read_view, view_lock, view_state, write_view, write_view_blocks
+from treeforge.tree import Finish, TreeRecord
+from treeforge.value import NOT_COMPRESSED
 
 _log = logging.getLogger("treeforge.views")
 C = TypeVar("C", bound=Config)
@@ -48,6 +48,12 @@ class ExportSummary(msgspec.Struct, frozen=True):
     """Rows by format and split."""
     loading_lines: tuple[str, ...]
     """Python lines that load the first format that has rows with polars, `datasets` and pyarrow."""
+    left_out: dict[str, dict[str, int]] = {}
+    """Rows that were left out, by format and reason."""
+    dropped: dict[str, int] = {}
+    """Labels and problems that the filters took away of all formats, by reason."""
+    contaminated: dict[str, tuple[str, ...]] = {}
+    """Ids of problems that share an n-gram with a benchmark, by the benchmark file's name."""
 
 
 def label(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]:
@@ -58,6 +64,17 @@ def label(path: Path | str, config: LabelConfig | None = None) -> dict[str, Any]
     run = RunFolder.open(Path(path))
     with view_lock(run):
         return _label(run, _settled(run, "label", config, LabelConfig))
+
+
+def second_opinions(
+    path: Path | str, file: Path | str, source: str | None = None, config: LabelConfig | None = None
+) -> dict[str, Any]:
+    """Take in other judgements of a run's steps (`treeforge.store.opinions.add_opinions`), then label."""
+    run = RunFolder.open(Path(path))
+    with view_lock(run):
+        config = _settled(run, "label", config, LabelConfig)
+        add_opinions(run, Path(file), source)
+        return _label(run, config)
 
 
 def recheck(path: Path | str, policy: CheckPolicy | None = None, config: LabelConfig | None = None) -> dict[str, Any]:
@@ -100,11 +117,16 @@ def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | 
 
 
 def all_views(path: Path) -> ExportSummary:
-    """Label, compress and export as the manifest says, after another process's views where one is at it."""
+    """Label, compress and export as the manifest says, after another process's views where one is at it.
+
+    Not compressed are trees that are labelled by an estimator for which compressed trees have no evidence.
+    """
     run = RunFolder.open(path)
     with view_lock(run, wait=True):
-        _label(run, convert(run.manifest["label"], LabelConfig))
-        _compress(run, convert(run.manifest["compress"], CompressConfig))
+        labels = convert(run.manifest["label"], LabelConfig)
+        _label(run, labels)
+        if labels.estimator not in NOT_COMPRESSED:
+            _compress(run, convert(run.manifest["compress"], CompressConfig))
         return _export(run, convert(run.manifest["export"], ExportConfig), run.path / "dataset")
 
 
@@ -136,6 +158,8 @@ def _settled(run: RunFolder, section: str, config: C | None, kind: type[C]) -> C
     """The manifest's settings of a view; settings that are given become the manifest's, so that resume keeps them."""
     if config is None:
         return convert(run.manifest[section], kind)
+    if isinstance(config, LabelConfig):
+        StepValues(run, config)  # Settings that this run cannot give are not kept.
     if run.manifest[section] != to_dict(config):
         run.manifest[section] = to_dict(config)
         run.write_manifest()
@@ -144,6 +168,7 @@ def _settled(run: RunFolder, section: str, config: C | None, kind: type[C]) -> C
 
 def _label(run: RunFolder, config: LabelConfig, verdicts: Verdicts | None = None) -> dict[str, Any]:
     verdicts = verdicts or verdicts_of(run)
+    source, opinions = StepValues(run, config), Opinions(run, config)
     difference = DifferenceCounter()
     counts = dict.fromkeys(("trees", "nodes", "positive", "negative", "unlabelled"), 0)
     truncated = outcomes = 0
@@ -152,28 +177,32 @@ def _label(run: RunFolder, config: LabelConfig, verdicts: Verdicts | None = None
         nonlocal truncated, outcomes
         grown, changes = record, verdicts.changes(number)
         record = verdicts.apply(number, grown)
-        values = _values(record.tree, config)
+        values = source.of(number, record.tree, record.rollouts)
         labels = label_nodes(record.tree, values, config)
         if changes:
-            before = _values(grown.tree, config)
+            before = source.of(number, grown.tree, grown.rollouts)
             difference.add_verdicts(run.problems[number], grown, changes)
             difference.add_labels(before, values, label_nodes(grown.tree, before, config).hard, labels.hard)
+        hard = opinions.filter(number, labels.hard)
         counts["trees"] += 1
         counts["nodes"] += record.tree.size - 1
         for name, mark in (("positive", 1), ("negative", 0), ("unlabelled", -1)):
-            counts[name] += int(np.count_nonzero(labels.hard[1:] == mark))
+            counts[name] += int(np.count_nonzero(hard[1:] == mark))
         cut, ended = _truncation(record)
         truncated += cut
         outcomes += ended
-        return values_table(number, values, labels.hard, labels.soft)
+        return values_table(number, values, hard, labels.soft)
 
     def report() -> dict[str, Any]:
         found: dict[str, Any] = counts | {"truncated_share": truncated / outcomes if outcomes else 0.0}
         if verdicts.about is not None:
             found["recheck"] = msgspec.to_builtins(difference.result(verdicts.about))
+        if opinions.config:
+            found |= {f"second_{name}": n for name, n in msgspec.to_builtins(opinions.agreement).items()}
         return found
 
-    write_view(run, "labels", "values", VALUES, {"label": to_dict(config)} | verdicts.config, make, report)
+    made_with = {"label": to_dict(config)} | verdicts.config | opinions.config
+    write_view(run, "labels", "values", VALUES, made_with, make, report)
     result = report()
     if result["truncated_share"] > 0.05:
         _log.warning(
@@ -186,90 +215,85 @@ def _label(run: RunFolder, config: LabelConfig, verdicts: Verdicts | None = None
 
 def _compress(run: RunFolder, config: CompressConfig) -> dict[str, Any]:
     labels, verdicts = _fresh_labels(run)
+    estimator = labels.estimator
+    if estimator in NOT_COMPRESSED:
+        raise ConfigError(
+            f"label.estimator: {estimator} is not defined on compressed trees; label by "
+            f"policy_mean or leaf_share first, as in `treeforge label {run.path} --set estimator=policy_mean`"
+        )
+    source = StepValues(run, labels)
     reports = CompressReport()
 
-    def make(number: int, record: TreeRecord) -> Any:
+    def make(members: Sequence[int]) -> dict[str, Any]:
         nonlocal reports
-        record = verdicts.apply(number, record)
-        compressed = compress_tree(
-            record.tree,
-            config,
-            key=record.problem_id,
-            estimator=labels.estimator,
-            truncated=labels.truncated,
-            threshold=labels.threshold,
-        )
-        reports += compressed.report
-        return compressed_table(number, compressed.tree, np.arange(record.tree.size))
+        tables = {}
+        for stem, table, report in compress_block(run, members, config, labels, verdicts, source):
+            reports += report
+            if table is not None:
+                tables[stem] = table
+        return tables
 
     def report() -> dict[str, Any]:
         found: dict[str, Any] = msgspec.to_builtins(reports)
-        return found | {"mean_shift": reports.mean_shift, "noise": reports.noise}
+        found["by_depth"] = {str(depth): values for depth, values in found["by_depth"].items()}
+        return found | {
+            "mean_shift": reports.mean_shift,
+            "noise": reports.noise,
+            "observed_noise": reports.observed_noise,
+        }
 
     made_with = {"compress": to_dict(config), "label": to_dict(labels)} | verdicts.config
-    write_view(run, "compressed", "nodes", COMPRESSED, made_with, make, report)
+    write_view_blocks(run, FOLDER, made_with, make, report)
     return report()
 
 
 def _export(run: RunFolder, config: ExportConfig, out: Path) -> ExportSummary:
     labels, verdicts = _fresh_labels(run)
-    state = view_state(run, "compressed")
+    state = view_state(run, "compressed") if labels.estimator not in NOT_COMPRESSED else None
     if state is not None:
         made_with = {"compress": state["config"]["compress"], "label": to_dict(labels)} | verdicts.config
         if state["stale"] or state["config"] != made_with:
             _compress(run, convert(state["config"]["compress"], CompressConfig))
             state = view_state(run, "compressed")
-    trees = _export_trees(run, labels, verdicts, state is not None)
-    report = export_trees(trees, out, config, _card(run, labels, verdicts, state))
+    passes = state["config"]["compress"].get("passes", 1) if state is not None else 0
+    trees = _export_trees(run, labels, verdicts, config, passes)
+    report = export_trees(trees, out, config, _card(run, labels, verdicts, state, config))
     rows = {f.name: {str(split): part.rows for split, part in f.splits.items()} for f in report.formats}
     filled = next((name for name, splits in rows.items() if splits), None)
-    return ExportSummary(out, rows, loading_lines(out, filled) if filled else ())
+    return ExportSummary(
+        path=out,
+        rows=rows,
+        loading_lines=loading_lines(out, filled) if filled else (),
+        left_out={f.name: f.left_out for f in report.formats if f.left_out},
+        dropped=report.dropped,
+        contaminated=report.contaminated,
+    )
 
 
 def _export_trees(
-    run: RunFolder, labels: LabelConfig, verdicts: Verdicts, with_compressed: bool
+    run: RunFolder, labels: LabelConfig, verdicts: Verdicts, config: ExportConfig, passes: int
 ) -> Iterator[ExportTree]:
+    rollouts = any(format.rollouts for format in choose_formats(config.formats))
     for block in run.blocks:
         table = read_view(run, "labels", "values", VALUES, block)
         values = {n: (value, hard, soft) for n, value, hard, soft in values_from_table(table)}
-        compressed: dict[int, Tree] = {}
-        if with_compressed:
-            compressed = {
-                n: tree
-                for n, tree, _ in compressed_from_table(read_view(run, "compressed", "nodes", COMPRESSED, block))
-            }
-        for number, grown in run.records(sorted(values)):
-            record = verdicts.apply(number, grown)
-            value, hard, soft = values[number]
-            passes = (_labelled(record.tree, value, compressed[number], labels),) if number in compressed else ()
+        if not values:
+            continue
+        records = dict(read_block(run, sorted(values), verdicts, rollouts=rollouts))
+        originals = {n: (record.tree, values[n][0]) for n, record in records.items()}
+        compressed = read_passes(run, block, passes, originals, labels, config.spans)
+        originals.clear()
+        for number in list(records):
+            value, hard, soft = values.pop(number)
             yield ExportTree(
                 number=number,
                 problem=run.problems[number],
-                record=record,
+                record=records.pop(number),
                 values=value,
                 hard=hard,
                 soft=soft,
-                compressed=passes,
+                compressed=tuple(compressed.pop(number)),
             )
-
-
-def _labelled(original: Tree, before: Values, tree: Tree, config: LabelConfig) -> LabelledTree:
-    """A compressed tree with values, labels and which of its rows are new."""
-    values = _values(tree, config)
-    labels = label_nodes(tree, values, config)
-    with np.errstate(invalid="ignore"):
-        shifted = np.abs(values.value - before.value) > 1e-12
-    compressed = Compressed(tree=tree, shifted=shifted, report=CompressReport())
-    fresh: dict[int, Any] = {}
-    for span, new in new_rows(original, compressed).items():
-        fresh[span] = np.zeros(tree.size, dtype=np.bool_)
-        fresh[span][pair_windows(tree, span).node] = new
-    rows = np.arange(tree.size, dtype=np.int32)
-    return LabelledTree(tree=tree, values=values, hard=labels.hard, soft=labels.soft, row_of=rows, fresh=fresh)
-
-
-def _values(tree: Tree, config: LabelConfig) -> Values:
-    return estimate(tree, config.estimator, truncated=config.truncated, confidence=config.confidence)
 
 
 def _fresh_labels(run: RunFolder) -> tuple[LabelConfig, Verdicts]:
@@ -279,7 +303,8 @@ def _fresh_labels(run: RunFolder) -> tuple[LabelConfig, Verdicts]:
     if state is None or state["stale"]:
         _some_tree(run)
     verdicts = verdicts_of(run)
-    if state is None or state["stale"] or state["config"] != {"label": to_dict(config)} | verdicts.config:
+    made_with = {"label": to_dict(config)} | verdicts.config | Opinions(run, config).config
+    if state is None or state["stale"] or state["config"] != made_with:
         _label(run, config, verdicts)
     return config, verdicts
 
@@ -297,15 +322,26 @@ def _truncation(record: TreeRecord) -> tuple[int, int]:
     return cut, ended
 
 
-def _card(run: RunFolder, labels: LabelConfig, verdicts: Verdicts, compressed: dict[str, Any] | None) -> CardInfo:
+def _card(
+    run: RunFolder,
+    labels: LabelConfig,
+    verdicts: Verdicts,
+    compressed: dict[str, Any] | None,
+    config: ExportConfig,
+) -> CardInfo:
     """What the dataset card says of this run, from its manifest and views."""
     manifest = run.manifest
     recipe = manifest["recipe"]
     statuses = Counter(status for status, _ in run.statuses().values())
+    imported = (manifest["policy"] or {}).get("backend") == "imported"
     return CardInfo(
         model=_plain(manifest["policy"] or {}),
-        sampling=_plain(recipe["sampling"] | {"step format": recipe["steps"]["preset"], "seed": recipe["seed"]}),
-        search=_plain(recipe["search"] | {f"budget {key}": value for key, value in recipe["budget"].items() if value}),
+        sampling={}
+        if imported
+        else _plain(recipe["sampling"] | {"step format": recipe["steps"]["preset"], "seed": recipe["seed"]}),
+        search={}
+        if imported
+        else _plain(recipe["search"] | {f"budget {key}": value for key, value in recipe["budget"].items() if value}),
         checker=_plain(
             {
                 "judge": manifest.get("judge", ""),
@@ -320,13 +356,14 @@ def _card(run: RunFolder, labels: LabelConfig, verdicts: Verdicts, compressed: d
             {"source": manifest["problems"]["source"], "digest": manifest["problems"].get("digest", "")} | statuses
         ),
         commands=(
+            *((f"treeforge import FILE --format {manifest['policy']['format']} --out RUN",) if imported else ()),
             _command("label", to_dict(labels), to_dict(LabelConfig())) + _recheck_options(verdicts),
             *(
                 ()
                 if compressed is None
                 else (_command("compress", compressed["config"]["compress"], to_dict(CompressConfig())),)
             ),
-            "treeforge export RUN",
+            _export_command(config),
         ),
     )
 
@@ -369,6 +406,20 @@ def _plain(settings: dict[str, Any]) -> dict[str, str]:
 def _command(stage: str, config: dict[str, Any], default: dict[str, Any]) -> str:
     """The command that makes a view again, with what differs from the defaults."""
     return f"treeforge {stage} RUN{_changed(config, default)}"
+
+
+def _export_command(config: ExportConfig) -> str:
+    """The command that exports again; of files only their names, since no path of this machine is anyone's business."""
+    settings = to_dict(config) | {"decontaminate": [Path(file).name for file in config.decontaminate]}
+    if "/" in config.tokenizer and Path(config.tokenizer).exists():
+        settings["tokenizer"] = Path(config.tokenizer).name
+    default = to_dict(ExportConfig())
+    changed = (
+        shlex.quote(f"{key}={msgspec.json.encode(value).decode()}")
+        for key, value in settings.items()
+        if value != default[key]
+    )
+    return "treeforge export RUN" + "".join(f" --set {item}" for item in changed)
 
 
 def _changed(config: dict[str, Any], default: dict[str, Any]) -> str:

@@ -101,7 +101,13 @@ def test_golden_tree(estimator: Any) -> None:
         hard_flips=1,
         shift_sum=report.shift_sum,
         shift_max=report.shift_max,
+        observed_sum=report.observed_sum,
+        observed_max=report.observed_max,
+        by_depth=report.by_depth,
     )
+    assert (report.observed_sum, report.observed_max) == pytest.approx((report.shift_sum, report.shift_max))
+    assert {depth: found.merges for depth, found in report.by_depth.items()} == {2: 1, 3: 1}
+    assert sum(found.shift_sum for found in report.by_depth.values()) == pytest.approx(report.shift_sum)
     assert (report.shift_sum, report.shift_max) == pytest.approx((sum(shifts), max(shifts)))
     assert (report.mean_shift, report.noise) == pytest.approx((sum(shifts) / 2, sum(shifts) / 14))
 

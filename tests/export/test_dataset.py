@@ -110,7 +110,7 @@ def test_memory_holds_few_trees_at_a_time(tmp_path):
             most = max(most, sum(ref() is not None for ref in refs))
 
     export(trees(), tmp_path / "out", ExportConfig(), CARD)
-    assert most <= 2 * shards._BATCH_ROWS // 500
+    assert most <= 2 * shards.BATCH_ROWS // 500
 
 
 def test_no_trees(tmp_path):
@@ -124,7 +124,7 @@ def test_an_unknown_format_is_refused_before_anything_is_read(tmp_path):
         raise AssertionError
         yield
 
-    with pytest.raises(ConfigError, match="there is no format 'jsonl'; there are hrm, nodes"):
+    with pytest.raises(ConfigError, match="there is no format 'jsonl'; there are hrm, kto, math-shepherd, nodes, "):
         export(never(), tmp_path / "out", ExportConfig(formats=("nodes", "jsonl")), CARD)
 
 

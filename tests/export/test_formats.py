@@ -4,44 +4,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
-from support.forest import export_tree, labelled
+from support.forest import export_tree
+from support.rows import compressed_tree, left_out, rows_of, values_of
 
 from treeforge.errors import ConfigError
 from treeforge.export import FORMATS, choose_formats
-from treeforge.export.formats import base, hrm
+from treeforge.export.formats import Context, base, hrm
 from treeforge.export.schemas import make_table
 from treeforge.tree import TREE_FIELDS, Finish, Tree, TreeBuilder
-from treeforge.value import Values
 from treeforge.verdict import Verdict
-
-
-def rows_of(name, tree):
-    """All rows of one tree as dictionaries, through Arrow."""
-    format = FORMATS[name]
-    tables = [make_table(rows.columns, format.schema) for rows in format.rows(tree) if rows.count]
-    return pa.concat_tables(tables).to_pylist() if tables else []
-
-
-def left_out(name, tree):
-    counts = {}
-    for rows in FORMATS[name].rows(tree):
-        for reason, count in rows.left_out.items():
-            counts[reason] = counts.get(reason, 0) + count
-    return counts
-
-
-def values_of(*numbers):
-    value = np.array(numbers, np.float64)
-    n = len(numbers)
-    return Values(
-        value=value,
-        rollouts=np.arange(n),
-        undecided=np.zeros(n, np.int64),
-        stderr=np.full(n, 0.1),
-        low=value - 0.1,
-        high=value + 0.1,
-        estimator="leaf_share",
-    )
 
 
 @pytest.fixture
@@ -137,7 +108,7 @@ def test_hrm_has_single_steps_and_pairs_with_the_later_label(tree):
 
 
 def test_hrm_counts_the_kinds_of_pairs(tree):
-    counts = [rows.pairs for rows in FORMATS["hrm"].rows(tree)]
+    counts = [rows.pairs for rows in FORMATS["hrm"].rows(tree, Context())]
     assert counts == [{}, {"++": 1, "-+": 1}]
 
 
@@ -154,28 +125,6 @@ def test_every_prefix_and_step_is_the_trees_own():
     labels = np.flatnonzero(tree.hard >= 0)
     assert [r["node_id"] for r in rows if r["span"] == 1] == [n for n in labels if nodes.depth[n] >= 1]
     assert [r["node_id"] for r in rows if r["span"] == 2] == [n for n in labels if nodes.depth[n] >= 2]
-
-
-def compressed_tree():
-    """Node 1 merged with its child 2 (rows in another order than before): 2 hangs under the root with both texts."""
-    builder = TreeBuilder()
-    builder.add(0, "a")
-    builder.add(1, "b")
-    builder.add(1, "c")
-    original = builder.freeze()
-    after = {name: getattr(original, name) for name in TREE_FIELDS}
-    after |= {
-        "parent": np.array([-1, 0, 0, 2], np.int32),
-        "depth": np.array([0, 1, 1, 2], np.int16),
-        "text": ("", "ab", "a", "c"),
-        "merged_from": ((), (1, 2), (), ()),
-    }
-    merged = Tree(**after)
-    merged.check()
-    row_of = [0, 2, 1, 3]
-    fresh = {1: np.array([False, False, True, False]), 2: np.array([True, True, True, False])}
-    values, shifted = values_of(0.5, 0.4, 0.8, 0.0), values_of(0.5, 0.8, 0.2, 0.0)
-    return export_tree(0, tree=original, values=values, compressed=[labelled(merged, shifted, row_of, fresh)])
 
 
 def test_compressed_trees_keep_their_nodes_names():

@@ -1,34 +1,15 @@
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from support.forest import forest
+from support.offline import run_offline
 
 from treeforge.config import ExportConfig
 from treeforge.errors import DataError
 from treeforge.export import CardInfo, export, loading_lines
 
 CONFIG = ExportConfig(formats=("nodes", "hrm"), rows_per_shard=100, validation_share=0.2, test_share=0.1)
-
-
-def run_offline(code: str, folder: Path) -> str:
-    """Run Python in a fresh process that cannot reach the Hub and has an empty cache."""
-    environment = {
-        **os.environ,
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(folder / "hf"),
-        "HF_DATASETS_CACHE": str(folder / "hf" / "datasets"),
-        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from support.forest import export_tree
 
 from treeforge.errors import DataError
 from treeforge.export import FORMATS, shards
+from treeforge.export.formats import Context
 from treeforge.export.schemas import Column, make_schema
 from treeforge.export.shards import ShardWriter
 
@@ -54,7 +55,7 @@ def test_an_exact_multiple_leaves_no_empty_shard(tmp_path):
 def test_every_shard_has_the_schema_and_what_the_hub_wants(tmp_path):
     format = FORMATS["hrm"]
     writer = ShardWriter(tmp_path, "test", format.schema, 7)
-    for rows in format.rows(export_tree(1)):
+    for rows in format.rows(export_tree(1), Context()):
         writer.add(rows.columns, rows.count)
     assert writer.close() > 1
     for name in names(tmp_path):
@@ -94,7 +95,7 @@ def test_row_groups_and_shards_are_bounded_in_bytes(tmp_path, monkeypatch):
 def test_row_groups_do_not_depend_on_how_many_batches_came(tmp_path, monkeypatch):
     parts = [[f"{i} {j}" for j in range(50)] for i in range(100)]
     write(tmp_path / "a", parts, 3000)
-    monkeypatch.setattr(shards, "_BATCH_ROWS", 100)
+    monkeypatch.setattr(shards, "BATCH_ROWS", 100)
     write(tmp_path / "b", parts, 3000)
     assert names(tmp_path / "a") == names(tmp_path / "b")
     for name in names(tmp_path / "a"):

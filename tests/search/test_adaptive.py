@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import fields
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -271,3 +275,16 @@ def test_no_gain_is_too_small_only_within_a_budget():
     with pytest.raises(ValueError, match="needs a budget"):
         Recipe(search=search)
     Recipe(search=search, budget=BudgetConfig(tokens=1000))
+
+
+@pytest.mark.slow
+def test_the_study_of_label_efficiency_runs(tmp_path):
+    script = Path(__file__).parents[2] / "benchmarks" / "label_efficiency.py"
+    command = [sys.executable, str(script), "--quick", "--problems", "3", "--json", str(tmp_path / "points.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Tokens a label at the same share of wrong hard labels" in done.stdout
+    points = json.loads((tmp_path / "points.json").read_bytes())
+    assert len({point["world"] for point in points}) == 6
+    assert {point["strategy"] for point in points} == {"adaptive", "adaptive, split", "mcts", "omega", "step-rollouts"}
+    assert all(0 <= point["wrong"] <= 1 and point["tokens_per_label"] > 0 for point in points)

@@ -17,19 +17,21 @@ merge does to p's value can be said before any merge is made.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from treeforge.compress.report import CompressReport
+from treeforge.compress.forest import Forest
+from treeforge.compress.report import CompressReport, DepthReport
 from treeforge.config import CompressConfig
 from treeforge.errors import TreeError
 from treeforge.evidence import Evidence, Floats, Levels, Truncated, leaf_share, outcomes, policy_values
 from treeforge.hashing import derive_seed, digest, encode_text
 from treeforge.tree import Tree
-from treeforge.value import TreeEstimator
+from treeforge.value import WeightedEstimator
 
 Rows = NDArray[np.intp]
 
@@ -72,9 +74,10 @@ def compress(
     config: CompressConfig,
     *,
     key: str,
-    estimator: TreeEstimator = "policy_mean",
+    estimator: WeightedEstimator = "policy_mean",
     truncated: Truncated = "wrong",
     threshold: float = 0.5,
+    known: Floats | None = None,
 ) -> Compressed:
     """Compress one tree. The input is not changed; the same tree, config and key always give the same result.
 
@@ -97,50 +100,194 @@ def compress(
     m_p m_x / (r + Σm) of p's multiplicity along and p keeps the rest; under `leaf_share` multiplicities stay. Either
     way no node but p changes its value. `threshold` is the hard label's, for the report.
 
+    `known` (float64[n], NaN for none) are values that came from elsewhere, people's or another engine's: there is no
+    evidence to take from p, so that merges join steps and move no value.
+
     Raises `TreeError` for a tree that was compressed before: rows of the uncompressed tree could not be named.
     """
-    if any(tree.merged_from):
+    made = next(
+        compress_passes(
+            Forest.of((tree,)),
+            config,
+            keys=(key,),
+            estimator=estimator,
+            truncated=truncated,
+            threshold=threshold,
+            known=known,
+        )
+    )
+    return Compressed(tree=made.forest.tree, shifted=made.shifted, report=made.report)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pass:
+    """What one pass made of several trees. Rows are those of the original trees, one after another."""
+
+    number: int
+    """From 1."""
+    forest: Forest
+    """The compressed trees; also those that the pass left as they were."""
+    new: NDArray[np.bool_]
+    """bool[trees]: those that something merged in, and not the same as in an earlier pass."""
+    shifted: NDArray[np.bool_]
+    """bool[n]: as in `Compressed`."""
+    report: CompressReport
+
+
+def compress_passes(
+    forest: Forest,
+    config: CompressConfig,
+    *,
+    keys: Sequence[str],
+    estimator: WeightedEstimator = "policy_mean",
+    truncated: Truncated = "wrong",
+    threshold: float = 0.5,
+    known: Floats | None = None,
+) -> Iterator[Pass]:
+    """`compress` of several trees at once, each with its own key, once for each of `config.passes`.
+
+    Each pass starts from the original trees with further random numbers; the first is what `compress` gives. A pass
+    that would merge in a tree just what an earlier one did draws again, a few times, and then leaves the tree alone.
+    `known` are the values of all trees, one tree's after another's.
+    """
+    if any(forest.tree.merged_from):
         raise TreeError("the tree was compressed before; compress the original tree")
-    evidence = Evidence.of(tree)
+    evidence = Evidence.of(forest.tree)
     levels = Levels.of(evidence)
-    weights = _weigh(evidence, levels, estimator, truncated)
-    candidates = _find_candidates(tree, weights, config.min_children)
-    rng = np.random.default_rng(derive_seed(config.seed, digest(encode_text(key)), "hnc", 0))
-    coin, pick = rng.random((2, tree.size))
-    evaluated = int(np.count_nonzero(weights.evaluated & (tree.parent >= 0)))
+    weights = _weigh(evidence, levels, estimator, truncated) if known is None else _weightless(evidence, known)
+    candidates = _find_candidates(forest.tree, weights, config.min_children)
+    split = weights if estimator == "policy_mean" and known is None else None
+    keyed = [digest(encode_text(key)) for key in keys]
+    seen: list[set[bytes]] = [{b""} for _ in keys]
+    for number in range(1, config.passes + 1):
+        chosen = _choose(forest, weights, candidates, config, keyed, number, seen)
+        merged = _merge(forest.tree, levels, chosen.x, split)
+        compressed = Evidence.of(merged)
+        after = weights if known is not None else _weigh(compressed, Levels.of(compressed), estimator, truncated)
+        shifted, report = _report(forest, weights, after, candidates, chosen, threshold)
+        yield Pass(
+            number=number,
+            forest=Forest(tree=merged, starts=forest.starts),
+            new=chosen.new,
+            shifted=shifted,
+            report=report,
+        )
 
-    refused, missed = 0, False
-    if config.target_noise > 0:
-        needed = config.target_noise * evaluated
-        x, refused, missed = _toward_target(weights, candidates, config, needed, coin, pick)
-    else:
-        x, refused = _by_chance(tree.depth, weights, candidates, config, coin, pick)
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Choice:
+    """The merges of one pass."""
+
+    x: Rows
+    """The children that merge with their parents, in row order."""
+    new: NDArray[np.bool_]
+    """bool[trees]: as in `Pass`."""
+    refused: int
+    missed: int
+
+
+_DRAWS = 8
+"""Random draws for one tree in one pass, until its merges are not those of an earlier pass."""
+
+
+def _choose(
+    forest: Forest,
+    weights: _Weights,
+    candidates: _Candidates,
+    config: CompressConfig,
+    keys: Sequence[bytes],
+    number: int,
+    seen: list[set[bytes]],
+) -> _Choice:
+    """The merges of pass `number`; `seen` holds the merges of each tree's earlier passes and takes up the new ones."""
+    n, starts = forest.tree.size, forest.starts
+    coin, pick = np.empty(n), np.empty(n)
+    left = list(range(len(keys)))
+    new = np.zeros(len(keys), dtype=np.bool_)
+    parts: list[Rows] = [np.empty(0, dtype=np.intp)] * len(keys)
+    refused = np.zeros(len(keys), dtype=np.int64)
+    missed = np.zeros(len(keys), dtype=np.bool_)
+    for draw in range(_DRAWS if config.passes > 1 else 1):
+        for tree in left:
+            rows = slice(starts[tree], starts[tree + 1])
+            seed = derive_seed(config.seed, keys[tree], "hnc", number - 1 + draw * 1000)
+            coin[rows], pick[rows] = np.random.default_rng(seed).random((2, rows.stop - rows.start))
+        if config.target_noise > 0:
+            x, refusals, short = _toward_targets(forest, weights, candidates, config, coin, pick)
+        else:
+            x, refusals = _by_chance(forest.tree.depth, weights, candidates, config, coin, pick)
+            short = np.zeros(len(keys), dtype=np.bool_)
+        bounds = np.searchsorted(x, starts)
+        refused_at = np.searchsorted(refusals, starts)
+        again = []
+        for tree in left:
+            part = x[bounds[tree] : bounds[tree + 1]]
+            mark = (part - starts[tree]).tobytes()
+            refused[tree] = refused_at[tree + 1] - refused_at[tree]
+            missed[tree] = short[tree]
+            if mark not in seen[tree]:
+                seen[tree].add(mark)
+                parts[tree], new[tree] = part, True
+            elif candidates.can_merge[starts[tree] : starts[tree + 1]].any():
+                again.append(tree)
+        left = again
+        if not left:
+            break
+    return _Choice(x=np.concatenate(parts), new=new, refused=int(refused.sum()), missed=int(np.count_nonzero(missed)))
+
+
+def _report(
+    forest: Forest,
+    weights: _Weights,
+    after: _Weights,
+    candidates: _Candidates,
+    chosen: _Choice,
+    threshold: float,
+) -> tuple[NDArray[np.bool_], CompressReport]:
+    """Which nodes' values moved, and the numbers of one pass."""
+    tree, x = forest.tree, chosen.x
     p = weights.parent[x]
     before, shift = weights.value[p], weights.shift(x)
-    changed = np.abs(shift) > _ROUNDING
+    size = np.abs(shift)
+    changed = size > _ROUNDING
     crossed = changed & ((before > threshold) != (before + shift > threshold))
     shifted, moved = np.zeros(tree.size, dtype=np.bool_), np.zeros(tree.size, dtype=np.bool_)
     shifted[p[changed]] = True
     moved[x] = True
-    report = CompressReport(
-        trees=1,
+    eligible = candidates.can_merge & ~moved
+    counted = weights.evaluated & (tree.parent >= 0)
+    observed = np.abs(after.value - weights.value)[counted]
+    depths: dict[int, DepthReport] = {}
+    for depth in np.unique(tree.depth[eligible]).tolist():
+        here = tree.depth[p] == depth
+        depths[depth] = DepthReport(
+            eligible=int(np.count_nonzero(tree.depth[eligible] == depth)),
+            merges=int(np.count_nonzero(here)),
+            changed=int(np.count_nonzero(changed & here)),
+            hard_flips=int(np.count_nonzero(crossed & here)),
+            shift_sum=float(size[here].sum()),
+            shift_max=float(size[here].max(initial=0.0)),
+        )
+    return shifted, CompressReport(
+        trees=len(chosen.new),
         nodes=tree.size,
-        evaluated=evaluated,
-        eligible=int(np.count_nonzero(candidates.can_merge & ~moved)),
+        evaluated=int(np.count_nonzero(counted)),
+        eligible=int(np.count_nonzero(eligible)),
         merges=len(x),
-        refused=refused,
+        refused=chosen.refused,
         changed=int(np.count_nonzero(changed)),
         hard_flips=int(np.count_nonzero(crossed)),
-        shift_sum=float(np.abs(shift).sum()),
-        shift_max=float(np.abs(shift).max(initial=0.0)),
-        target_missed=int(missed),
+        shift_sum=float(size.sum()),
+        shift_max=float(size.max(initial=0.0)),
+        target_missed=chosen.missed,
+        alike=int(np.count_nonzero(~chosen.new)),
+        observed_sum=float(observed.sum()),
+        observed_max=float(observed.max(initial=0.0)),
+        by_depth=depths,
     )
-    split = weights if estimator == "policy_mean" else None
-    return Compressed(tree=_merge(tree, levels, x, split), shifted=shifted, report=report)
 
 
-def _weigh(evidence: Evidence, levels: Levels, estimator: TreeEstimator, truncated: Truncated) -> _Weights:
+def _weigh(evidence: Evidence, levels: Levels, estimator: WeightedEstimator, truncated: Truncated) -> _Weights:
     decided = outcomes(evidence, truncated=truncated, undecided="left out")
     if estimator == "policy_mean":
         value, total = policy_values(decided, levels, evidence.multiplicity)
@@ -155,6 +302,19 @@ def _weigh(evidence: Evidence, levels: Levels, estimator: TreeEstimator, truncat
         total=total,
         part=part,
         own=decided.own,
+    )
+
+
+def _weightless(evidence: Evidence, known: Floats) -> _Weights:
+    """Of values that came from elsewhere: beside an infinite denominator no child's part moves its parent's value."""
+    n = len(known)
+    return _Weights(
+        parent=evidence.parent.astype(np.intp),
+        value=np.nan_to_num(known),
+        evaluated=~np.isnan(known),
+        total=np.full(n, np.inf),
+        part=np.ones(n),
+        own=np.zeros(n),
     )
 
 
@@ -174,13 +334,14 @@ class _Candidates:
 
 def _find_candidates(tree: Tree, weights: _Weights, min_children: int) -> _Candidates:
     n = tree.size
-    children = np.flatnonzero(weights.evaluated & (tree.parent >= 0))
+    # A child without weight stands for no sample of its own (`omega`): nothing would leave p with it.
+    children = np.flatnonzero(weights.evaluated & (weights.part > 0) & (tree.parent >= 0))
     children = children[np.argsort(weights.parent[children], kind="stable")]
     count = np.bincount(weights.parent[children], minlength=n)
     observed = np.fromiter(map(bool, tree.observation), dtype=np.bool_, count=n)
     can_merge = (
         (tree.parent >= 0)
-        & (np.bincount(weights.parent[1:], minlength=n) >= min_children)
+        & (np.bincount(weights.parent[tree.parent >= 0], minlength=n) >= min_children)
         & ~observed
         & ((count > 1) | ((count == 1) & (weights.own > 0)))
     )
@@ -194,8 +355,8 @@ def _by_chance(
     config: CompressConfig,
     coin: Floats,
     pick: Floats,
-) -> tuple[Rows, int]:
-    """The children that merge with their parents, and how many merges were refused."""
+) -> tuple[Rows, Rows]:
+    """The children that merge with their parents, and those whose merges were refused; both in row order."""
     p = np.flatnonzero(candidates.can_merge)
     count = candidates.count[p]
     if config.rule == "paper":
@@ -214,35 +375,41 @@ def _by_chance(
     for level in np.split(breadth_first, np.flatnonzero(np.diff(depth[p[breadth_first]])) + 1):
         stays[level] = ~moved[p[level]]
         moved[x[level[stays[level] & allowed[level]]]] = True
-    return x[stays & allowed], int(np.count_nonzero(stays & ~allowed))
+    return np.sort(x[stays & allowed]), np.sort(x[stays & ~allowed])
 
 
-def _toward_target(
-    weights: _Weights, candidates: _Candidates, config: CompressConfig, needed: float, coin: Floats, pick: Floats
-) -> tuple[Rows, int, bool]:
-    """Merge until Σ |S' - S| is `needed`: the children, refused merges, and whether merges ran out before."""
-    p = np.flatnonzero(candidates.can_merge)
-    p = p[np.argsort(coin[p], kind="stable")]
+def _toward_targets(
+    forest: Forest, weights: _Weights, candidates: _Candidates, config: CompressConfig, coin: Floats, pick: Floats
+) -> tuple[Rows, Rows, NDArray[np.bool_]]:
+    """Merge in each tree until its Σ |S' - S| is enough: the children, the refused ones, trees that fell short."""
     tails = _tails(pick, config.probability)
-    merging: set[int] = set()
+    counted = weights.evaluated & (forest.tree.parent >= 0)
     chosen: list[int] = []
-    refused, reached = 0, 0.0
-    for row in p.tolist():
-        if reached >= needed:
-            break
-        first = int(candidates.first[row])
-        free = [x for x in candidates.children[first : first + int(candidates.count[row])].tolist() if x not in merging]
-        if row in merging or not free or (config.rule == "paper" and config.probability == 0):
-            continue
-        nth = int(tails[row] % len(free)) if config.rule == "paper" else int(pick[row] * len(free))
-        shift = abs(float(weights.shift(np.array([free[nth]]))[0]))
-        if shift > config.max_label_shift + _ROUNDING:
-            refused += 1
-            continue
-        reached += shift
-        merging |= {row, free[nth]}
-        chosen.append(free[nth])
-    return np.sort(np.array(chosen, dtype=np.intp)), refused, reached < needed
+    refused: list[int] = []
+    short = np.zeros(len(forest.starts) - 1, dtype=np.bool_)
+    for tree, (start, stop) in enumerate(pairwise(forest.starts.tolist())):
+        needed = config.target_noise * int(np.count_nonzero(counted[start:stop]))
+        p = start + np.flatnonzero(candidates.can_merge[start:stop])
+        merging: set[int] = set()
+        reached = 0.0
+        for row in p[np.argsort(coin[p], kind="stable")].tolist():
+            if reached >= needed:
+                break
+            first = int(candidates.first[row])
+            children = candidates.children[first : first + int(candidates.count[row])].tolist()
+            free = [x for x in children if x not in merging]
+            if row in merging or not free or (config.rule == "paper" and config.probability == 0):
+                continue
+            nth = int(tails[row] % len(free)) if config.rule == "paper" else int(pick[row] * len(free))
+            shift = abs(float(weights.shift(np.array([free[nth]]))[0]))
+            if shift > config.max_label_shift + _ROUNDING:
+                refused.append(free[nth])
+                continue
+            reached += shift
+            merging |= {row, free[nth]}
+            chosen.append(free[nth])
+        short[tree] = reached < needed
+    return np.sort(np.array(chosen, dtype=np.intp)), np.sort(np.array(refused, dtype=np.intp)), short
 
 
 def _tails(uniform: Floats, probability: float) -> Floats:

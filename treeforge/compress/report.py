@@ -4,8 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from typing import Any, TypeVar
 
 import msgspec
+
+
+class DepthReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What compression did to the nodes p of one depth; reports add up."""
+
+    eligible: int = 0
+    merges: int = 0
+    changed: int = 0
+    hard_flips: int = 0
+    shift_sum: float = 0.0
+    shift_max: float = 0.0
+
+    @property
+    def mean_shift(self) -> float:
+        """Mean |S' - S| over the merges; 0 without any."""
+        return self.shift_sum / self.merges if self.merges else 0.0
+
+    def __add__(self, other: DepthReport) -> DepthReport:
+        return _added(self, other)
 
 
 class CompressReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +52,15 @@ class CompressReport(msgspec.Struct, frozen=True, kw_only=True):
     target_missed: int = 0
     """Trees in which no allowed merge was left before the mean shift reached `target_noise`."""
 
+    alike: int = 0
+    """Trees of which a pass made no new one: nothing merged, or only what an earlier pass had merged too."""
+    observed_sum: float = 0.0
+    """Σ |V' - V| over all evaluated nodes, values estimated again on the compressed trees; predicted: `shift_sum`."""
+    observed_max: float = 0.0
+    """max |V' - V|."""
+    by_depth: dict[int, DepthReport] = {}
+    """Merges by the depth of p in the original tree."""
+
     @property
     def mean_shift(self) -> float:
         """Mean |S' - S| over the merges; 0 without any."""
@@ -39,14 +68,33 @@ class CompressReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def noise(self) -> float:
-        """Mean |S' - S| over all evaluated nodes: the label noise of the compressed trees."""
+        """Mean |S' - S| over all evaluated nodes: the label noise of the compressed trees, as predicted."""
         return self.shift_sum / self.evaluated if self.evaluated else 0.0
 
+    @property
+    def observed_noise(self) -> float:
+        """Mean |V' - V| over all evaluated nodes: the label noise as it came out."""
+        return self.observed_sum / self.evaluated if self.evaluated else 0.0
+
     def __add__(self, other: CompressReport) -> CompressReport:
-        both = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__}
-        return CompressReport(**both | {"shift_max": max(self.shift_max, other.shift_max)})
+        return _added(self, other)
 
 
 def total(reports: Iterable[CompressReport]) -> CompressReport:
     """One report of many trees."""
     return reduce(CompressReport.__add__, reports, CompressReport())
+
+
+R = TypeVar("R", CompressReport, DepthReport)
+
+
+def _added(a: R, b: R) -> R:
+    """Sums; of the fields named `…_max` the greater; of depths each by itself."""
+    both: dict[str, Any] = {}
+    for name in a.__struct_fields__:
+        old, new = getattr(a, name), getattr(b, name)
+        if name == "by_depth":
+            both[name] = {d: old.get(d, DepthReport()) + new.get(d, DepthReport()) for d in sorted(old | new)}
+        else:
+            both[name] = max(old, new) if name.endswith("_max") else old + new
+    return type(a)(**both)

@@ -6,6 +6,7 @@ All text that comes from elsewhere (model names, prompts, file names) is escaped
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -33,6 +34,19 @@ corrected is a positive row.
 
 A value depends on the policy that was sampled: a step that this model cannot finish may be sound. A right final answer
 does not prove that every step before it is right."""
+
+_FROM_ELSEWHERE = {
+    "human": """\
+The labels are ratings that people gave to single steps; no program and no model of ours judged one. `soft` is the
+rating (1 right, 0 wrong), and a step without a rating, or with a neutral one, has no label unless it says so below.
+There are no outcomes behind a label: `rollouts` is 0 and `low` and `high` are null. A row of two steps has the label of
+the later one: a wrong step that is then corrected is a positive row.""",
+    "imported": """\
+The labels are values that another engine gave to single steps, read from its file as they were. `soft` is the value;
+`hard` is true where it is greater than the threshold. What stands behind a value is not known here: `rollouts` is 0 and
+`low` and `high` are null. A row of two steps has the label of the later one: a wrong step that is then corrected is a
+positive row.""",
+}
 
 _COMPRESSION = """\
 Hierarchical Node Compression (arXiv 2503.13551, Section 3.3) joins some nodes with one of their children. What it adds
@@ -64,7 +78,7 @@ class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def render_card(info: CardInfo, config: ExportConfig, report: ExportReport) -> str:
     """The text of README.md. A function of its arguments only: no time, host or version."""
-    return "\n".join([*_front_matter(info, config, report), "", *_body(info, report)]) + "\n"
+    return "\n".join([*_front_matter(info, config, report), "", *_body(info, config, report)]) + "\n"
 
 
 def _front_matter(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterator[str]:
@@ -90,7 +104,7 @@ def _front_matter(info: CardInfo, config: ExportConfig, report: ExportReport) ->
     yield "---"
 
 
-def _body(info: CardInfo, report: ExportReport) -> Iterator[str]:
+def _body(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterator[str]:
     yield f"# {escape(info.title)}"
     yield ""
     problems = sum(report.problems.values())
@@ -110,7 +124,7 @@ def _body(info: CardInfo, report: ExportReport) -> Iterator[str]:
     ):
         yield from _settings(name, settings)
     yield "## What a label means\n"
-    yield _LABELS
+    yield _FROM_ELSEWHERE.get(info.labels.get("estimator", ""), _LABELS)
     yield ""
     yield from _settings("Labels", info.labels)
     if info.compression:
@@ -118,6 +132,7 @@ def _body(info: CardInfo, report: ExportReport) -> Iterator[str]:
         yield _COMPRESSION
         yield ""
         yield from _settings("HNC", info.compression)
+    yield from _filters(config, report)
     yield "## Columns\n"
     for format in report.formats:
         yield f"`{format.name}`:\n"
@@ -138,7 +153,7 @@ def _format_section(format: FormatReport) -> Iterator[str]:
         yield "No rows.\n"
     else:
         rows = [_split_row(split, counts) for split, counts in format.splits.items()]
-        yield from _table(("split", "rows", "problems", "shards", "hard label 1"), rows)
+        yield from _table(("split", "rows", "problems", "shards", "label 1"), rows)
     pairs = {kind: sum(s.pairs.get(kind, 0) for s in format.splits.values()) for kind in ("++", "+-", "-+", "--")}
     if any(pairs.values()):
         kinds = ", ".join(f"`{kind}` {number:,}" for kind, number in pairs.items())
@@ -150,6 +165,47 @@ def _format_section(format: FormatReport) -> Iterator[str]:
 def _split_row(split: str, counts: SplitReport) -> tuple[str, ...]:
     share = "" if counts.share_positive is None else f"{counts.share_positive:.1%}"
     return split, f"{counts.rows:,}", f"{counts.problems:,}", f"{counts.shards:,}", share
+
+
+def _filters(config: ExportConfig, report: ExportReport) -> Iterator[str]:
+    """What was left out on request, and the problems that a benchmark has too."""
+    settings: dict[str, str] = {}
+    if config.min_rollouts > 0:
+        settings["labels with fewer outcomes left out"] = str(config.min_rollouts)
+    if config.max_interval < 1:
+        settings["labels with a wider interval left out"] = f"{config.max_interval:g}"
+    if config.where:
+        settings["condition"] = config.where
+    if config.dedupe != "off":
+        near = f", similarity from {config.similarity:g}" if config.dedupe == "near" else ""
+        settings["duplicates left out"] = config.dedupe + near
+    if config.balance:
+        settings["balanced"] = "the more frequent label down-sampled to the other one's count"
+    if config.decontaminate:
+        names = ", ".join(PurePath(file).name for file in config.decontaminate)
+        settings["decontaminated against"] = f"{names} ({config.ngram}-grams of words)"
+    settings |= {f"dropped: {reason}": f"{count:,}" for reason, count in report.dropped.items()}
+    if not settings:
+        return
+    yield "## Filters\n"
+    yield from _settings("Filters", settings)
+    for name, ids in report.contaminated.items():
+        count = _count(len(ids), "problem")
+        yield f"Left out of all splits, since they share an n-gram with {escape(name)} ({count}):\n"
+        yield from _wrapped(ids)
+        yield ""
+
+
+def _wrapped(ids: Iterable[str]) -> Iterator[str]:
+    """Ids as an indented block of lines, each with as many as fit."""
+    line = ""
+    for name in map(_printable, ids):
+        if line and len(line) + len(name) > 110:
+            yield f"    {line}"
+            line = ""
+        line = f"{line} {name}" if line else name
+    if line:
+        yield f"    {line}"
 
 
 def _settings(name: str, settings: Mapping[str, str]) -> Iterator[str]:
@@ -191,6 +247,8 @@ def type_name(kind: Any) -> str:
     """An Arrow type as `datasets` and polars users know it."""
     if pa.types.is_list(kind):
         return f"list of {type_name(kind.value_type)}"
+    if pa.types.is_struct(kind):
+        return "struct of " + ", ".join(f"{field.name}: {type_name(field.type)}" for field in kind)
     return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 

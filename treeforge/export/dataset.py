@@ -10,11 +10,13 @@ from pathlib import Path
 from treeforge.config import ExportConfig
 from treeforge.errors import DataError
 from treeforge.export.card import CARD, CardInfo, render_card
+from treeforge.export.filters import Benchmarks, Condition, Questions, drop_weak_labels
 from treeforge.export.folder import replaced_folder
-from treeforge.export.formats import FORMATS, Format, choose_formats
-from treeforge.export.report import ExportReport, FormatReport, SplitReport, Tally
-from treeforge.export.shards import ShardWriter
-from treeforge.export.split import SPLITS, Split, split_of
+from treeforge.export.formats import FORMATS, Context, Format, choose_formats
+from treeforge.export.report import ExportReport
+from treeforge.export.sink import Sink
+from treeforge.export.split import SPLITS, split_of
+from treeforge.export.tokenizer import load_tokenizer
 from treeforge.export.trees import ExportTree
 from treeforge.store.files import atomic_file
 
@@ -30,65 +32,85 @@ def export(trees: Iterable[ExportTree], out: Path, config: ExportConfig, card: C
     One tree at a time and one row group a format and split are in memory. `out` is replaced as a whole at the end:
     until then, and where anything fails, what was there before stays. The same trees give the same bytes.
 
-    Raises `ConfigError` (formats, or `out` holds files that no export wrote), `DataError` (no trees, a text that is not
-    Unicode), `RunLockedError` and `StorageError`.
+    Raises `ConfigError` (formats, filters, or `out` holds files that no export wrote), `DataError` (no trees, a format
+    that these trees cannot give, a text that is not Unicode), `MissingExtraError` (a tokenizer without its library),
+    `RunLockedError` and `StorageError`.
     """
     formats = choose_formats(config.formats)
+    context = Context(
+        config=config,
+        generator=card.model.get("model", ""),
+        tokenizer=load_tokenizer(config.tokenizer) if "tokens" in config.formats else None,
+    )
+    condition = _condition(config, formats)
+    screen = _Screen(config)
     with replaced_folder(out, _KNOWN) as folder, ExitStack() as stack:
         sinks = [
-            _Sink(folder / name, format, config)
+            Sink(folder / name, format, context, condition)
             for name, format in zip([DEFAULT_FOLDER, *config.formats[1:]], formats, strict=True)
         ]
         for sink in sinks:
             stack.callback(sink.abort)
         problems = dict.fromkeys(SPLITS, 0)
         for tree in trees:
+            passed = screen.check(tree)
+            if passed is None:
+                continue
             split = split_of(tree.problem.problem_id, config)
             for sink in sinks:
-                sink.add(tree, split)
+                sink.add(passed, split)
             problems[split] += 1
         if not any(problems.values()):
-            raise DataError(
-                "there is no finished tree to export", fix="Grow some first: treeforge run, or treeforge search"
-            )
-        report = ExportReport(problems=problems, formats=tuple(sink.close() for sink in sinks))
+            raise screen.nothing_left()
+        report = ExportReport(
+            problems=problems,
+            formats=tuple(sink.close() for sink in sinks),
+            dropped=dict(sorted(screen.dropped.items())),
+            contaminated={name: tuple(ids) for name, ids in sorted(screen.contaminated.items())},
+        )
         with atomic_file(folder / CARD) as stream:
             stream.write(render_card(card, config, report).encode())
     return report
 
 
-class _Sink:
-    """Everything that goes into one format."""
+class _Screen:
+    """The filters that see a whole tree: benchmarks, repeated questions, weak labels."""
 
-    def __init__(self, folder: Path, format: Format, config: ExportConfig) -> None:
-        self._folder, self._format = folder, format
-        schema = format.schema
-        self._writers = {split: ShardWriter(folder, split, schema, config.rows_per_shard) for split in SPLITS}
-        self._tallies = {split: Tally() for split in SPLITS}
-        self._left_out: Counter[str] = Counter()
+    def __init__(self, config: ExportConfig) -> None:
+        self._config = config
+        self._benchmarks = Benchmarks(config.decontaminate, config.ngram) if config.decontaminate else None
+        self._questions = Questions() if config.dedupe != "off" else None
+        self.dropped: Counter[str] = Counter()
+        self.contaminated: dict[str, list[str]] = {}
 
-    def add(self, tree: ExportTree, split: Split) -> None:
-        writer, tally = self._writers[split], self._tallies[split]
-        before = tally.rows
-        for rows in self._format.rows(tree):
-            writer.add(rows.columns, rows.count)
-            tally.add(rows)
-            self._left_out.update(rows.left_out)
-        tally.problems += tally.rows > before
+    def check(self, tree: ExportTree) -> ExportTree | None:
+        """The tree as the formats shall see it; None: not at all."""
+        problem = tree.problem
+        if self._benchmarks is not None:
+            source = self._benchmarks.source(problem.question)
+            if source is not None:
+                self.contaminated.setdefault(source, []).append(problem.problem_id)
+                return None
+        if self._questions is not None and not self._questions.is_new(problem.question):
+            self.dropped["problem: the question of an earlier one"] += 1
+            return None
+        return drop_weak_labels(tree, self._config, self.dropped)
 
-    def close(self) -> FormatReport:
-        splits: dict[Split, SplitReport] = {}
-        for split, writer in self._writers.items():
-            shards = writer.close()
-            if shards:
-                splits[split] = self._tallies[split].report(shards)
-        return FormatReport(
-            name=self._format.name,
-            folder=self._folder.name,
-            splits=splits,
-            left_out=dict(sorted(self._left_out.items())),
+    def nothing_left(self) -> DataError:
+        """The error where no tree came through."""
+        if self.contaminated:
+            names = ", ".join(sorted(self.contaminated))
+            return DataError(f"every problem shares an n-gram with a benchmark ({names}), so nothing is left to export")
+        return DataError(
+            "there is no finished tree to export", fix="Grow some first: treeforge run, or treeforge search"
         )
 
-    def abort(self) -> None:
-        for writer in self._writers.values():
-            writer.abort()
+
+def _condition(config: ExportConfig, formats: tuple[Format, ...]) -> Condition | None:
+    if not config.where:
+        return None
+    condition = Condition(config.where)
+    fitting = [format for format in formats if condition.applies(format)]
+    if not fitting:
+        raise condition.missing(formats)
+    return condition

@@ -19,15 +19,15 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     shards: int
     positive: int
-    """Rows with hard label 1."""
+    """Rows with label 1: the hard label, that a whole solution is right, or that every step of a chain is."""
     negative: int
-    """Rows with hard label 0."""
+    """Rows with label 0."""
     pairs: dict[str, int]
-    """Of two-step rows, the hard labels of the earlier and the later step: `++`, `+-`, `-+`, `--`."""
+    """Of rows with several steps, the hard labels of the last two: `++`, `+-`, `-+`, `--`."""
 
     @property
     def share_positive(self) -> float | None:
-        """Share of hard label 1 among the rows with a hard label; None without any."""
+        """Share of label 1 among the rows with a label; None without any."""
         labelled = self.positive + self.negative
         return self.positive / labelled if labelled else None
 
@@ -55,6 +55,10 @@ class ExportReport(msgspec.Struct, frozen=True, kw_only=True):
     problems: dict[Split, int]
     """Problems (trees) by split, those without a row included."""
     formats: tuple[FormatReport, ...]
+    dropped: dict[str, int] = {}
+    """What the filters took away of all formats: labels and problems, by reason."""
+    contaminated: dict[str, tuple[str, ...]] = {}
+    """Ids of the problems that share an n-gram with a benchmark, by the benchmark file's name."""
 
 
 class Tally:
@@ -63,15 +67,21 @@ class Tally:
     def __init__(self) -> None:
         self.problems = self.rows = self.positive = self.negative = 0
         self.pairs: Counter[str] = Counter({"++": 0, "+-": 0, "-+": 0, "--": 0})
+        self._last: str | None = None
 
-    def add(self, rows: Rows) -> None:
-        """Count some rows."""
+    def add(self, rows: Rows, problem_id: str) -> None:
+        """Count some rows of a problem; a problem's rows come together."""
+        if not rows.count:
+            return
+        self.problems += problem_id != self._last
+        self._last = problem_id
         self.rows += rows.count
-        if rows.count and "hard" in rows.columns:
-            hard = rows.columns["hard"]
-            self.positive += int(np.count_nonzero(hard == 1))
-            self.negative += int(np.count_nonzero(hard == 0))
-        self.pairs.update(rows.pairs)
+        if rows.labels is not None:
+            _, negative, positive = np.bincount(rows.labels + 1, minlength=3).tolist()
+            self.positive += positive
+            self.negative += negative
+        for kind, count in rows.pairs.items():
+            self.pairs[kind] += count
 
     def report(self, shards: int) -> SplitReport:
         """The counts so far."""

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from treeforge.errors import DataError
 from treeforge.store.tables import VERSION_KEY, text_array
 
 SCHEMA_VERSION = 1
@@ -50,9 +51,23 @@ def make_table(columns: Columns, schema: pa.Schema) -> pa.Table:
     for field in schema:
         values = columns[field.name]
         if not isinstance(values, np.ndarray):
-            arrays.append(text_array(field.name, values, field.type))
+            arrays.append(_list_array(field, values))
         elif pa.types.is_boolean(field.type) and values.dtype == np.int8:
             arrays.append(pa.array(values == 1, field.type, mask=values < 0))
         else:
             arrays.append(pa.array(values, field.type, from_pandas=True))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _list_array(field: pa.Field, values: Sequence[Any]) -> pa.Array:
+    kind = field.type
+    if pa.types.is_string(kind) or (pa.types.is_list(kind) and not pa.types.is_nested(kind.value_type)):
+        return text_array(field.name, values, kind)
+    try:
+        return pa.array(values, kind)
+    except UnicodeEncodeError as error:  # of a text somewhere inside a struct; which row does not matter to the fix
+        raise DataError(
+            f"a row holds a lone surrogate ({error.object[error.start]!a}), which no file can carry",
+            field=field.name,
+            fix="Clean the text with treeforge.policy.steps.clean_text",
+        ) from None

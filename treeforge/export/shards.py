@@ -26,7 +26,7 @@ SHARD_BYTES = 500 * 10**6
 CHUNKING = {"min_chunk_size": 256 * 1024, "max_chunk_size": 1024 * 1024, "norm_level": 0}
 """Content-defined chunking (`datasets.config.DEFAULT_CDC_OPTIONS`): the Hub stores pages that did not change once."""
 
-_BATCH_ROWS, _BATCH_CHARS = 4096, 8 * 10**6
+BATCH_ROWS, BATCH_CHARS = 4096, 8 * 10**6
 _CAN_CHUNK = "use_content_defined_chunking" in inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
@@ -39,6 +39,7 @@ class ShardWriter:
 
     def __init__(self, folder: Path, split: str, schema: pa.Schema, rows_per_shard: int) -> None:
         self._folder, self._split, self._schema, self._rows_per_shard = folder, split, schema, rows_per_shard
+        self._texts, self._nested, self._lists = _fields(schema)
         self._batch: list[Columns] = []
         self._batch_rows = self._batch_chars = 0
         self._group: list[pa.Table] = []
@@ -54,9 +55,15 @@ class ShardWriter:
             return
         self._batch.append(columns)
         self._batch_rows += count
-        self._batch_chars += sum(_chars(column) for column in columns.values())
-        if self._batch_rows >= _BATCH_ROWS or self._batch_chars >= _BATCH_CHARS:
+        self._batch_chars += self.chars(columns)
+        if self._batch_rows >= BATCH_ROWS or self._batch_chars >= BATCH_CHARS:
             self._convert()
+
+    def chars(self, columns: Columns) -> int:
+        """About how much room some rows take: characters of texts and numbers in lists."""
+        texts = sum([sum(map(len, filter(None, columns[name]))) for name in self._texts])
+        nested = sum([_chars(columns[name]) for name in self._nested])
+        return texts + nested + sum([sum(map(len, columns[name])) for name in self._lists])
 
     def close(self) -> int:
         """Write what is left, give the shards their names and return how many there are."""
@@ -77,14 +84,16 @@ class ShardWriter:
         self._stream = self._writer = None
 
     def _convert(self) -> None:
-        """Turn the batch into Arrow and cut it where a shard is full."""
+        """Turn the batch into Arrow."""
         if not self._batch:
             return
-        table = make_table(
-            {name: _joined([columns[name] for columns in self._batch]) for name in self._schema.names}, self._schema
-        )
+        table = joined_table(self._batch, self._schema)
         self._batch = []
         self._batch_rows = self._batch_chars = 0
+        self.add_table(table)
+
+    def add_table(self, table: pa.Table) -> None:
+        """Add a table of at least one row, cut where a shard is full."""
         most = max(1, table.num_rows * ROW_GROUP_BYTES // table.nbytes)
         start = 0
         while start < table.num_rows:
@@ -133,9 +142,35 @@ def _open_writer(stream: BinaryIO, schema: pa.Schema) -> Any:
     return pq.ParquetWriter(stream, schema, compression="zstd", write_page_index=True, **chunking)
 
 
+def joined_table(batch: Sequence[Columns], schema: pa.Schema) -> pa.Table:
+    """Several pieces of plain columns as one table."""
+    return make_table({name: _joined([columns[name] for columns in batch]) for name in schema.names}, schema)
+
+
 def _joined(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
 
 
-def _chars(column: Any) -> int:
-    return column.nbytes if isinstance(column, np.ndarray) else sum(map(len, filter(None, column)))
+def _fields(schema: pa.Schema) -> tuple[list[str], list[str], list[str]]:
+    """Names of the columns of texts, of those with texts in lists or structs, and of those with lists of numbers."""
+    nested = [field for field in schema if pa.types.is_nested(field.type)]
+    return (
+        [field.name for field in schema if pa.types.is_string(field.type)],
+        [field.name for field in nested if _holds_text(field.type)],
+        [field.name for field in nested if not _holds_text(field.type)],
+    )
+
+
+def _holds_text(kind: Any) -> bool:
+    if pa.types.is_list(kind):
+        return _holds_text(kind.value_type)
+    return any(_holds_text(field.type) for field in kind) if pa.types.is_struct(kind) else pa.types.is_string(kind)
+
+
+def _chars(value: Any) -> int:
+    """Characters of all texts inside a value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_chars, value.values()))
+    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 0

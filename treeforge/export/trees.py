@@ -26,6 +26,8 @@ class LabelledTree(msgspec.Struct, frozen=True, kw_only=True):
     """int32[n]: each node's row in the tree that was grown, which is its node_id everywhere; there 0, 1, 2, …"""
     fresh: Mapping[int, NDArray[np.bool_]] = {}
     """bool[n] a span: rows whose sample (texts and label) does not occur in the uncompressed tree. Missing: all."""
+    number: int = 1
+    """The HNC pass that made it; of no meaning for a tree as grown."""
 
 
 CompressedTree = LabelledTree
@@ -47,11 +49,21 @@ class ExportTree(msgspec.Struct, frozen=True, kw_only=True):
     soft: NDArray[np.float64]
     """float64[n]: the same, soft."""
     compressed: tuple[LabelledTree, ...] = ()
-    """What the HNC passes made of it, in order."""
+    """What the HNC passes made of it, in order; a pass that changed nothing is left out."""
 
     def passes(self) -> Iterator[tuple[int, LabelledTree]]:
         """(0, the tree as grown), (1, the first HNC pass), …"""
         tree = self.record.tree
         rows = np.arange(tree.size, dtype=np.int32)
         yield 0, LabelledTree(tree=tree, values=self.values, hard=self.hard, soft=self.soft, row_of=rows)
-        yield from enumerate(self.compressed, start=1)
+        yield from ((labelled.number, labelled) for labelled in self.compressed)
+
+
+_SHIFT = 1e-9
+"""Two estimates of one value that differ by less are the same but for rounding."""
+
+
+def shifted_nodes(labelled: LabelledTree, original: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """bool[n]: nodes whose value differs from the same node's in the tree as grown; NaN equals NaN."""
+    now, before = labelled.values.value, original[labelled.row_of]
+    return ~((np.abs(now - before) <= _SHIFT) | (np.isnan(now) & np.isnan(before)))

@@ -14,18 +14,19 @@ from treeforge.policy.scripted import SCRIPTED_STEPS, ScriptedPolicy, World
 __all__ = ["SCRIPTED_STEPS", "ImmediatePolicy", "Policy", "ScriptedPolicy", "World", "open_policy"]
 
 
-def open_policy(recipe: Recipe, machine: Machine) -> Policy:
+def open_policy(recipe: Recipe, machine: Machine, logs: Path | None = None) -> Policy:
     """The policy that `recipe.policy` names; `await policy.start()` before use.
 
-    Raises `ConfigError` (unknown model, no server) or `MissingExtraError` (the pip line to run).
+    `logs`: the folder for what engines and servers write that the policy starts. Raises `ConfigError` (unknown model,
+    no server) or `MissingExtraError` (the pip line to run).
     """
-    policy = _open(recipe, machine)
+    policy = _open(recipe, machine, logs)
     if recipe.sampling.continuations:
         return Continuing(policy, recipe.steps, recipe.sampling.continuations)
     return policy
 
 
-def _open(recipe: Recipe, machine: Machine) -> Policy:
+def _open(recipe: Recipe, machine: Machine, logs: Path | None) -> Policy:
     config = recipe.policy
     if config.backend == "scripted":
         steps = recipe.steps
@@ -40,6 +41,14 @@ def _open(recipe: Recipe, machine: Machine) -> Policy:
         return LocalPolicy(
             config.model, recipe.steps, recipe.sampling, slots=machine.concurrency, threads=machine.threads
         )
+    if config.backend == "vllm":
+        if machine.replicas:
+            from treeforge.policy.replicas import ReplicasPolicy
+
+            return ReplicasPolicy(config, recipe.steps, recipe.sampling, machine, logs=logs)
+        from treeforge.policy.vllm import VllmPolicy
+
+        return VllmPolicy(config, recipe.steps, recipe.sampling, machine, logs=logs)
     from treeforge.policy.server import ServerPolicy
 
     if not machine.servers and not machine.servers_file:

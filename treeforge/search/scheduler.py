@@ -440,8 +440,9 @@ class Forest:
                 ) from error
             attempt += 1
             progress.retries += 1
-            _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, min(delay, left))
-            await self._sleep(min(delay, left))
+            delay = min(delay, left)
+            _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, delay)
+            await self._sleep(delay)
 
 
 def _checked(samples: Any, n: int) -> tuple[Sample, ...]:

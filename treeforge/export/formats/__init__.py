@@ -5,13 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treeforge.errors import ConfigError
-from treeforge.export.formats.base import Format, Rows
+from treeforge.export.formats.base import Context, Format, Rows
 from treeforge.export.formats.hrm import HRM
+from treeforge.export.formats.math_shepherd import MATH_SHEPHERD
 from treeforge.export.formats.nodes import NODES
+from treeforge.export.formats.orm import KTO, ORM
+from treeforge.export.formats.preference import PREFERENCE
+from treeforge.export.formats.prm import PRM
+from treeforge.export.formats.prm800k import PRM800K
+from treeforge.export.formats.processbench import PROCESSBENCH
+from treeforge.export.formats.rl import RL
+from treeforge.export.formats.rlhflow import RLHFLOW
+from treeforge.export.formats.sft import SFT
+from treeforge.export.formats.tokens import TOKENS
 
-__all__ = ["FORMATS", "Format", "Rows", "choose_formats"]
+__all__ = ["FORMATS", "Context", "Format", "Rows", "choose_formats"]
 
-FORMATS: dict[str, Format] = {format.name: format for format in (NODES, HRM)}
+FORMATS: dict[str, Format] = {
+    format.name: format
+    for format in (
+        NODES,
+        HRM,
+        PRM,
+        MATH_SHEPHERD,
+        PRM800K,
+        RLHFLOW,
+        TOKENS,
+        PREFERENCE,
+        KTO,
+        ORM,
+        SFT,
+        RL,
+        PROCESSBENCH,
+    )
+}
 
 
 def choose_formats(names: Sequence[str]) -> tuple[Format, ...]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from treeforge.config import ExportConfig
 from treeforge.export.schemas import Column, Columns, make_schema
 from treeforge.export.trees import ExportTree
 
@@ -21,6 +25,17 @@ NO_LABEL = "step without a label"
 NOT_FRESH = "same as in the uncompressed tree"
 
 
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a format may know beside the tree."""
+
+    config: ExportConfig = ExportConfig()
+    split: str = "train"
+    generator: str = ""
+    """The policy's name."""
+    tokenizer: Callable[[str, bool], list[int]] | None = None
+    """(text, whether it begins the sequence) -> token ids; None where `config.tokenizer` names none."""
+
+
 class Rows(msgspec.Struct, frozen=True):
     """Some rows of one problem, as plain columns."""
 
@@ -29,8 +44,30 @@ class Rows(msgspec.Struct, frozen=True):
     """How many."""
     left_out: dict[str, int] = {}
     """Rows that are missing here, by reason."""
-    pairs: dict[str, int] = {}
-    """Of rows with two steps, the hard labels of the first and of the second: `++`, `+-`, `-+`, `--`."""
+    labels: NDArray[np.int8] | None = None
+    """int8[count]: what the report counts and `balance` evens out, 1 or 0; -1 for none. None: rows have no label."""
+    first: NDArray[np.int8] | None = None
+    """int8[count]: of rows with several steps, the hard label of the step before the last; -1 for none."""
+
+    @property
+    def pairs(self) -> dict[str, int]:
+        """Of rows with several steps, the hard labels of the last two: `++`, `+-`, `-+`, `--`."""
+        if self.first is None or self.labels is None:
+            return {}
+        both = (self.first >= 0) & (self.labels >= 0)
+        counts = np.bincount(2 * self.first[both] + self.labels[both], minlength=4).tolist()
+        return {"-+"[code // 2] + "-+"[code % 2]: counts[code] for code in (3, 2, 1, 0) if counts[code]}
+
+    def keep(self, mask: NDArray[np.bool_]) -> Rows:
+        """The rows where `mask`, bool[count], is true; what was left out before stays counted."""
+        if mask.all():
+            return self
+        columns = {
+            name: column[mask] if isinstance(column, np.ndarray) else list(compress(column, mask.tolist()))
+            for name, column in self.columns.items()
+        }
+        labels, first = (None if a is None else a[mask] for a in (self.labels, self.first))
+        return Rows(columns, int(np.count_nonzero(mask)), self.left_out, labels, first)
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +77,18 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     """One sentence for the dataset card."""
     columns: tuple[Column, ...]
-    rows: Callable[[ExportTree], Iterator[Rows]]
+    rows: Callable[[ExportTree, Context], Iterator[Rows]]
     """The rows of one problem, in an order that depends on the tree only; in pieces, so that memory stays bounded."""
+    whole: bool = False
+    """The rows of a tree belong together: neither balanced nor deduplicated."""
+    rollouts: bool = False
+    """Whether it reads the trees' rollouts, which are not loaded otherwise."""
+    text: str = ""
+    """The column that `dedupe` compares …"""
+    same: tuple[str, ...] = ()
+    """… among rows of one problem that agree in these columns."""
+    empty: tuple[str, str] | None = None
+    """What no row at all means, and what to run first. None: an export without rows of this format is fine."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -52,3 +99,10 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 def utf8_size(text: str) -> int:
     """Bytes of `text` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def fits(question: str, texts: Sequence[str]) -> bool:
+    """Whether a row with these texts keeps within `MAX_ROW_BYTES`."""
+    if MAX_UTF8 * (len(question) + sum(map(len, texts))) <= MAX_ROW_BYTES:
+        return True
+    return utf8_size(question) + sum(map(utf8_size, texts)) <= MAX_ROW_BYTES

@@ -6,7 +6,6 @@ has the label of its *later* step.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,22 +19,24 @@ from treeforge.export.formats.base import (
     NO_LABEL,
     NOT_FRESH,
     TOO_LARGE,
+    Context,
     Format,
     Rows,
     utf8_size,
 )
 from treeforge.export.schemas import LIST_OF_ROWS, Column
-from treeforge.export.trees import ExportTree, LabelledTree
+from treeforge.export.trees import ExportTree, LabelledTree, shifted_nodes
 from treeforge.tree import Tree
-
-_SHIFT = 1e-9
-"""Two estimates of one value that differ by less are the same but for rounding."""
 
 _COLUMNS = (
     Column("prompt", pa.string(), "the question"),
     Column("previous", pa.string(), "the steps before `current`, concatenated; empty for a first step"),
-    Column("current", pa.string(), "the step to judge, or two consecutive ones"),
-    Column("span", pa.int8(), "steps in `current`: 1, or 2 where a later step may correct an earlier one"),
+    Column("current", pa.string(), "the step to judge, or two or more consecutive ones"),
+    Column(
+        "span",
+        pa.int8(),
+        "steps in `current`: 1, or 2 (or more, `export.spans`) where a later step may correct an earlier one",
+    ),
     Column("hard", pa.bool_(), "the hard label, of the last step in `current`"),
     Column("soft", pa.float64(), "the soft label, of the last step in `current`"),
     Column("rollouts", pa.int64(), "decided outcomes behind the label"),
@@ -52,17 +53,18 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree) -> Iterator[Rows]:
+def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
     for number, labelled in tree.passes():
         prefixes = _Prefixes(labelled.tree, MAX_ROW_BYTES - utf8_size(tree.problem.question))
-        shifted = _shifted(labelled, tree.values.value)
-        for span in (1, 2):
+        shifted = shifted_nodes(labelled, tree.values.value)
+        for span in context.config.spans:
             rows, left_out = _select(labelled, span, prefixes.fits)
             yield Rows(
                 _columns(tree, number, labelled, span, rows, prefixes, shifted),
                 len(rows),
                 left_out,
-                _pairs(labelled, rows) if span == 2 else {},
+                labelled.hard[rows],
+                labelled.hard[labelled.tree.parent[rows]] if span > 1 else None,
             )
 
 
@@ -71,11 +73,9 @@ def _select(labelled: LabelledTree, span: int, fits: NDArray[np.bool_]) -> tuple
     candidates = np.flatnonzero(labelled.tree.depth >= span)
     left_out = {}
     fresh = labelled.fresh.get(span)
-    keeps = [
-        (NOT_FRESH, np.ones(len(labelled.hard), np.bool_) if fresh is None else fresh),
-        (NO_LABEL, (labelled.hard >= 0) | ~np.isnan(labelled.soft)),
-        (TOO_LARGE, fits),
-    ]
+    keeps = [(NO_LABEL, (labelled.hard >= 0) | ~np.isnan(labelled.soft)), (TOO_LARGE, fits)]
+    if fresh is not None:
+        keeps.insert(0, (NOT_FRESH, fresh))
     for reason, keep in keeps:
         kept = candidates[keep[candidates]]
         if len(kept) < len(candidates):
@@ -96,18 +96,16 @@ def _columns(
     nodes, values, n = labelled.tree, labelled.values, len(rows)
     listed, parents = rows.tolist(), nodes.parent[rows]
     text, merged = nodes.text, nodes.merged_from
-    if span == 1:
-        before = parents.tolist()
-        current = [text[row] for row in listed]
-        merged_from = [merged[row] for row in listed]
-    else:
-        steps = list(zip(parents.tolist(), listed, strict=True))
-        before = nodes.parent[parents].tolist()
-        current = [text[first] + nodes.observation[first] + text[second] for first, second in steps]
-        merged_from = [merged[first] + merged[second] for first, second in steps]
+    current = [text[row] for row in listed]
+    merged_from = [merged[row] for row in listed]
+    for _ in range(span - 1):
+        above = parents.tolist()
+        current = [text[row] + nodes.observation[row] + below for row, below in zip(above, current, strict=True)]
+        merged_from = [merged[row] + below for row, below in zip(above, merged_from, strict=True)]
+        parents = nodes.parent[parents]
     return {
         "prompt": [tree.problem.question] * n,
-        "previous": [prefixes.of(row) for row in before],
+        "previous": [prefixes.texts[row] for row in parents.tolist()],
         "current": current,
         "span": np.full(n, span, np.int8),
         "hard": labelled.hard[rows],
@@ -126,19 +124,6 @@ def _columns(
     }
 
 
-def _shifted(labelled: LabelledTree, original: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """bool[n]: nodes whose value differs from the same node's in the tree as grown; NaN equals NaN."""
-    now, before = labelled.values.value, original[labelled.row_of]
-    return ~((np.abs(now - before) <= _SHIFT) | (np.isnan(now) & np.isnan(before)))
-
-
-def _pairs(labelled: LabelledTree, rows: NDArray[np.intp]) -> dict[str, int]:
-    first, second = labelled.hard[labelled.tree.parent[rows]], labelled.hard[rows]
-    both = (first >= 0) & (second >= 0)
-    signs = Counter(zip(first[both].tolist(), second[both].tolist(), strict=True))
-    return {"-+"[a] + "-+"[b]: count for (a, b), count in sorted(signs.items(), reverse=True)}
-
-
 def _fits(tree: Tree, limit: int) -> NDArray[np.bool_]:
     if MAX_UTF8 * (sum(map(len, tree.text)) + sum(map(len, tree.observation))) <= limit:
         return np.ones(tree.size, np.bool_)
@@ -149,23 +134,19 @@ def _fits(tree: Tree, limit: int) -> NDArray[np.bool_]:
 
 
 class _Prefixes:
-    """Prefix texts of a tree's nodes, each made once from its parent's: siblings share one string."""
+    """Prefix texts of a tree's inner nodes, each made once from its parent's: siblings share one string."""
 
     def __init__(self, tree: Tree, limit: int) -> None:
-        self._tree = tree
-        self._texts: dict[int, str] = {0: ""}
         self.fits: NDArray[np.bool_] = _fits(tree, limit)
         """bool[n]: nodes whose prefix has at most `limit` UTF-8 bytes."""
-
-    def of(self, node: int) -> str:
-        """The text of all steps and observations from the root down to and including `node`."""
-        missing = []
-        while (text := self._texts.get(node)) is None:
-            missing.append(node)
-            node = int(self._tree.parent[node])
-        for row in reversed(missing):
-            text = self._texts[row] = text + self._tree.text[row] + self._tree.observation[row]
-        return text
+        wanted = np.zeros(tree.size, np.bool_)
+        wanted[tree.parent[1:]] = True
+        wanted[0] = False
+        parent, text, observation = tree.parent.tolist(), tree.text, tree.observation
+        self.texts: list[str] = [""] * tree.size
+        """The text of all steps and observations from the root down to and including a node, where it has children."""
+        for row in np.flatnonzero(wanted & self.fits).tolist():
+            self.texts[row] = self.texts[parent[row]] + text[row] + observation[row]
 
 
 HRM = Format(
@@ -173,4 +154,6 @@ HRM = Format(
     about="Single steps and pairs of consecutive steps with their labels, for hierarchical and process reward models.",
     columns=_COLUMNS,
     rows=_rows,
+    text="current",
+    same=("previous", "span", "hard", "shifted"),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import MAX_ROW_BYTES, MAX_UTF8, TOO_LARGE, Format, Rows, utf8_size
+from treeforge.export.formats.base import MAX_ROW_BYTES, MAX_UTF8, TOO_LARGE, Context, Format, Rows, utf8_size
 from treeforge.export.schemas import LIST_OF_ROWS, Column
 from treeforge.export.trees import ExportTree
 from treeforge.tree import Finish, Tree
@@ -58,7 +58,7 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree) -> Iterator[Rows]:
+def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
     problem = tree.problem
     shared = (problem.problem_id, problem.question, problem.gold_answer)
     limit = MAX_ROW_BYTES - sum(map(utf8_size, shared))
@@ -103,7 +103,7 @@ def _rows(tree: ExportTree) -> Iterator[Rows]:
             "merged_from": nodes.merged_from,
             "compressed": np.full(n, number, np.int8),
         }
-        yield Rows(columns, n)
+        yield Rows(columns, n, labels=labelled.hard)
 
 
 def _fits(tree: Tree, limit: int) -> bool:
@@ -119,4 +119,5 @@ NODES = Format(
     about="Whole trees, one row a node: text, counts, search statistics, value with its interval, labels.",
     columns=_COLUMNS,
     rows=_rows,
+    whole=True,
 )

@@ -1,0 +1,249 @@
+"""What an export leaves out on request."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from support.forest import export_tree, forest, grow
+
+from treeforge.config import ExportConfig, convert
+from treeforge.errors import ConfigError, DataError
+from treeforge.export import CardInfo, export
+from treeforge.export.filters.balance import _balanced
+from treeforge.export.filters.duplicates import Duplicates, _grams, _jaccard, normalise
+from treeforge.export.formats import FORMATS, Rows
+from treeforge.tree import TREE_FIELDS, Tree
+
+CARD = CardInfo()
+
+
+def write(trees, out, formats=("hrm",), **config):
+    config = ExportConfig(formats=formats, validation_share=0.2, rows_per_shard=100, **config)
+    report = export(trees, out, config, CARD)
+    frames = {}
+    for format in report.formats:
+        files = sorted((out / format.folder).glob("*.parquet"))
+        frames[format.name] = pl.concat([pl.read_parquet(file) for file in files])
+    return report, frames, (out / "README.md").read_text()
+
+
+def test_labels_with_few_outcomes_or_a_wide_interval_go(tmp_path):
+    trees = forest(20)
+    report, frames, card = write(trees, tmp_path / "out", ("hrm", "prm", "nodes"), min_rollouts=4, max_interval=0.19)
+    assert frames["hrm"]["rollouts"].min() == 4
+    assert (frames["hrm"]["high"] - frames["hrm"]["low"]).max() <= 0.19
+    assert min(frames["prm"]["rollouts"].list.min()) == 4
+    nodes = frames["nodes"]
+    assert nodes.height == 20 * 12, "the nodes stay"
+    strong = (nodes["value_rollouts"] >= 4) & (nodes["high"] - nodes["low"] <= 0.19)
+    assert nodes["hard"].is_not_null().to_list() == (strong & nodes["value"].is_not_null()).to_list()
+    dropped = sum(int((tree.hard >= 0).sum()) for tree in trees) - int(nodes["hard"].is_not_null().sum())
+    assert sum(report.dropped.values()) == dropped > 0
+    assert "dropped: label: fewer than 4 outcomes" in card
+
+
+def test_where_goes_by_the_columns_of_each_format(tmp_path):
+    _, all_rows, _ = write(forest(20), tmp_path / "all", ("hrm", "rl"))
+    report, frames, card = write(forest(20), tmp_path / "out", ("hrm", "rl"), where="span = 2 AND soft > 0.5")
+    expected = all_rows["hrm"].filter((pl.col("span") == 2) & (pl.col("soft") > 0.5))
+    assert frames["hrm"].equals(expected)
+    assert frames["rl"].height == 20, "a format without these columns is left alone"
+    assert report.formats[0].left_out["row that fails the condition"] == all_rows["hrm"].height - expected.height
+    pairs = [split.pairs for split in report.formats[0].splits.values()]
+    assert all(set(kinds) <= {"++", "+-", "-+", "--"} for kinds in pairs)
+    assert sum(sum(kinds[k] for k in ("+-", "--")) for kinds in pairs) == 0, "the kinds of pairs follow the rows"
+    assert "span = 2 AND soft" in card
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("nothing = 1", "no format of this export has all of nothing. Columns are hrm: prompt, previous"),
+        ("span + 1", "does not say true or false"),
+        ("max(soft) > 0.5", "does not say true or false"),
+        ("1 = 1", "names no column"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "is no SQL condition"),
+        ("span = 'one' AND", "is no SQL condition"),
+        ("span IN (SELECT 1)", "no format of this export"),
+        ("prompt + 1 = soft", "fails on hrm"),
+    ],
+)
+def test_conditions_that_cannot_be(tmp_path, where, message):
+    with pytest.raises(ConfigError, match=r"export\.where") as error:
+        write(forest(2), tmp_path / "out", where=where)
+    assert message in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_balance_is_exact_and_depends_on_little(tmp_path):
+    report, frames, card = write(forest(40), tmp_path / "out", ("hrm", "orm", "nodes"), balance=True)
+    for format in report.formats[:2]:
+        for split in format.splits.values():
+            assert split.positive == split.negative > 0
+            assert split.rows == split.positive + split.negative
+    assert frames["nodes"].height == 40 * 12
+    assert "balanced" in card
+    _, everything, _ = write(forest(40), tmp_path / "all", ("hrm",))
+    kept, rows = frames["hrm"], everything["hrm"]
+    minority = rows.filter(pl.col("hard") == (rows["hard"].mean() < 0.5))
+    assert kept.join(minority, on=["tree_id", "node_id", "span"], how="semi").height >= 0.9 * minority.height
+    assert rows.join(kept, on=["tree_id", "node_id", "span"], how="semi").equals(kept), "the order stays"
+    assert not list(tmp_path.rglob("*.arrow"))
+
+
+def test_balanced_twice_is_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        write(forest(30), tmp_path / name, ("hrm", "prm"), balance=True, dedupe="near")
+    a, b = ({str(f.relative_to(tmp_path / n)): f.read_bytes() for f in (tmp_path / n).rglob("*.*")} for n in ("a", "b"))
+    assert a == b
+
+
+@given(st.lists(st.sampled_from([-1, 0, 1]), max_size=60))
+def test_balanced_keeps_all_of_the_rarer_label(labels):
+    labels = np.array(labels, np.int8)
+    keep = _balanced(labels, np.arange(len(labels), dtype=np.uint64)[::-1].copy())
+    counts = [int((labels[keep] == label).sum()) for label in (0, 1)]
+    assert counts[0] == counts[1] == min(int((labels == label).sum()) for label in (0, 1))
+    assert keep[labels == -1].all()
+
+
+def rows(texts, labels=None):
+    labels = np.array(labels or [1] * len(texts), np.int8)
+    return Rows({"completion": texts, "label": labels}, len(texts), {}, labels)
+
+
+def kept(texts, near=None, labels=None):
+    found = Duplicates(FORMATS["orm"], near).keep(rows(texts, labels))
+    return list(found.columns["completion"])
+
+
+def test_exact_duplicates():
+    assert kept(["So 3.", "so  3", "So 4.", "So -3."]) == ["So 3.", "So 4.", "So -3."]
+    assert kept(["So 3.", "So 3."], labels=[1, 0]) == ["So 3.", "So 3."], "another label is another row"
+    assert normalise("A.\n B,  c!") == "a b c"
+
+
+def test_near_duplicates():
+    long = "We add the three numbers and divide their sum by the count, which gives the mean of twelve."
+    texts = [
+        long,
+        long.replace("add", "sum"),
+        "Something else entirely, with other words and another result: 7.",
+        long + "!",
+    ]
+    assert kept(texts) == texts[:3]
+    assert kept(texts, 0.8) == [texts[0], texts[2]]
+    assert kept(texts, 0.99) == texts[:3]
+    assert kept(["3", "4", "3"], 0.8) == ["3", "4"], "short texts are compared whole"
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_similarity_is_jaccards(a, b):
+    def grams(text):
+        data = text.encode().ljust(5)
+        return {data[i : i + 5] for i in range(len(data) - 4)}
+
+    expected = len(grams(a) & grams(b)) / len(grams(a) | grams(b))
+    assert _jaccard(_grams(a), _grams(b)) == pytest.approx(expected)
+
+
+def test_problems_with_the_same_question_count_once(tmp_path):
+    trees = [export_tree(1, question="What is 1 + 1?"), export_tree(2, question="what is  1 + 1")]
+    report, frames, _ = write(trees, tmp_path / "out", dedupe="exact")
+    assert frames["hrm"]["tree_id"].unique().to_list() == [1]
+    assert report.dropped == {"problem: the question of an earlier one": 1}
+
+
+def test_duplicate_steps_of_one_tree_go(tmp_path):
+    twice = grow(5, size=12, text="Same.\n")
+    tree = export_tree(5, tree=twice)
+    tree.hard[1:] = 1
+    _, before, _ = write([tree], tmp_path / "all")
+    report, frames, _ = write([tree], tmp_path / "out", dedupe="exact")
+    unique = before["hrm"].unique(["previous", "current", "span", "hard"])
+    assert frames["hrm"].height == unique.height < before["hrm"].height
+    assert report.formats[0].left_out["duplicate row"] == before["hrm"].height - unique.height
+
+
+QUESTION = "A farmer has seventeen red hens and buys nine more at the market; how many hens has he now?"
+
+
+def benchmark(path, *questions, field="Problem"):
+    path.write_text("".join(json.dumps({field: q, "note": 1}) + "\n" for q in questions))
+    return str(path)
+
+
+def test_problems_of_a_benchmark_are_left_out_and_listed(tmp_path):
+    trees = [
+        export_tree(1, question="In short: a farmer has SEVENTEEN red hens, and buys nine more at the market. So?"),
+        export_tree(2, question="What is 1 + 1?"),
+        export_tree(3, question="Short one"),
+    ]
+    file = benchmark(tmp_path / "bench.jsonl", QUESTION, "short  one!", "What is 1 + 1? Give a number.")
+    report, frames, card = write(trees, tmp_path / "out", decontaminate=(file,))
+    ids = (trees[0].problem.problem_id, trees[2].problem.problem_id)
+    assert report.contaminated == {"bench.jsonl": ids}
+    assert frames["hrm"]["tree_id"].unique().to_list() == [2]
+    assert " ".join(ids) in card
+    assert str(tmp_path) not in card
+    longer, _, _ = write(trees, tmp_path / "longer", decontaminate=(file,), ngram=14)
+    assert longer.contaminated == {"bench.jsonl": ids[1:]}
+
+
+def test_nothing_is_left_after_decontamination(tmp_path):
+    file = benchmark(tmp_path / "bench.jsonl", "Short one", field="question")
+    with pytest.raises(DataError, match=r"every problem shares an n-gram with a benchmark \(bench.jsonl\)"):
+        write([export_tree(3, question="Short one")], tmp_path / "out", decontaminate=(file,))
+
+
+def test_a_benchmark_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match=r"missing\.jsonl"):
+        write(forest(2), tmp_path / "out", decontaminate=(str(tmp_path / "missing.jsonl"),))
+    file = benchmark(tmp_path / "bench.jsonl", "text", field="body")
+    with pytest.raises(DataError, match="holds no question"):
+        write(forest(2), tmp_path / "out", decontaminate=(file,))
+
+
+@pytest.mark.parametrize("name", ["prm", "math-shepherd", "prm800k", "rlhflow", "processbench"])
+def test_a_format_that_needs_labels_says_what_to_run(tmp_path, name):
+    unlabelled = [replace(tree, hard=tree.hard * 0 - 1) for tree in forest(3)]
+    with pytest.raises(DataError, match=f"nothing to export as '{name}'.*treeforge label"):
+        write(unlabelled, tmp_path / "out", (name,))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["kto", "orm", "sft"])
+def test_a_format_that_needs_ended_trajectories_says_so(tmp_path, name):
+    tree = export_tree(1)
+    nodes = tree.record.tree
+    columns = {name: getattr(nodes, name) for name in TREE_FIELDS}
+    still = Tree(**columns | {"verdict": nodes.verdict * 0 - 1, "finish": nodes.finish * 0})
+    with pytest.raises(DataError, match="no trajectory has ended"):
+        write([replace(tree, record=replace(tree.record, tree=still))], tmp_path / "out", (name,))
+
+
+def test_filters_that_leave_nothing_say_which(tmp_path):
+    with pytest.raises(DataError, match=r"the filters leave no row of the format 'orm': .* fails the condition"):
+        write(forest(3), tmp_path / "out", ("orm",), where="count > 1000")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"spans": [0]},
+        {"spans": []},
+        {"spans": [1, 1]},
+        {"similarity": 0},
+        {"ngram": 0},
+        {"min_rollouts": -1},
+        {"dedupe": "fuzzy"},
+        {"solution_order": "longest"},
+    ],
+)
+def test_settings_that_cannot_be(setting):
+    with pytest.raises(ConfigError):
+        convert(setting, ExportConfig)

@@ -1,0 +1,135 @@
+"""Everything that goes into one format: rows through the filters into shards, and what is counted on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from treeforge.errors import DataError
+from treeforge.export.filters import BalancedWriter, Condition, Duplicates
+from treeforge.export.formats import Context, Format, Rows
+from treeforge.export.report import FormatReport, SplitReport, Tally
+from treeforge.export.shards import ShardWriter
+from treeforge.export.split import SPLITS, Split
+from treeforge.export.trees import ExportTree
+
+CONDITION, DUPLICATE, MAJORITY = "row that fails the condition", "duplicate row", "row of the more frequent label"
+
+
+class Sink:
+    """One format of an export, all its splits."""
+
+    def __init__(self, folder: Path, format: Format, context: Context, condition: Condition | None) -> None:
+        self._folder, self._format = folder, format
+        self._schema = format.schema
+        self._condition = condition if condition is not None and condition.applies(format) else None
+        config = context.config
+        self._near = config.similarity if config.dedupe == "near" else None
+        self._unique = config.dedupe != "off" and not format.whole
+        self._contexts = {split: msgspec.structs.replace(context, split=split) for split in SPLITS}
+        balance = config.balance and not format.whole
+        self._parts = {split: _Part(folder, split, format, config.rows_per_shard, balance) for split in SPLITS}
+        self._left_out: Counter[str] = Counter()
+        self._filtered = 0
+
+    def add(self, tree: ExportTree, split: Split) -> None:
+        """The rows of a tree, as far as the filters let them through."""
+        part = self._parts[split]
+        part.start(tree.problem.problem_id)
+        duplicates = Duplicates(self._format, self._near) if self._unique else None
+        for rows in self._format.rows(tree, self._contexts[split]):
+            for reason, count in rows.left_out.items():
+                self._left_out[reason] += count
+            if not rows.count:
+                continue
+            if self._condition is not None:
+                rows = self._noted(rows, self._condition.keep(rows, self._schema), CONDITION)
+            if duplicates is not None:
+                rows = self._noted(rows, duplicates.keep(rows), DUPLICATE)
+            if rows.count:
+                part.add(rows)
+
+    def close(self) -> FormatReport:
+        """Write what is left. `DataError` where there is no row and the format needs some."""
+        splits: dict[Split, SplitReport] = {}
+        for split, part in self._parts.items():
+            before = part.tally_rows
+            shards = part.close()
+            if shards:
+                splits[split] = part.tally.report(shards)
+            if before > part.tally.rows:
+                self._left_out[MAJORITY] += before - part.tally.rows
+        if not splits and self._format.empty is not None:
+            raise self._no_rows(*self._format.empty)
+        return FormatReport(
+            name=self._format.name,
+            folder=self._folder.name,
+            splits=splits,
+            left_out=dict(sorted(self._left_out.items())),
+        )
+
+    def abort(self) -> None:
+        """Let go of open files; harmless after `close`."""
+        for part in self._parts.values():
+            part.abort()
+
+    def _noted(self, before: Rows, after: Rows, reason: str) -> Rows:
+        if after.count < before.count:
+            self._left_out[reason] += before.count - after.count
+        return after
+
+    def _no_rows(self, why: str, fix: str) -> DataError:
+        filtered = {reason: self._left_out[reason] for reason in (CONDITION, DUPLICATE, MAJORITY)}
+        if any(filtered.values()):
+            counts = ", ".join(f"{count:,} × {reason}" for reason, count in filtered.items() if count)
+            return DataError(f"the filters leave no row of the format {self._format.name!r}: {counts}")
+        return DataError(f"there is nothing to export as {self._format.name!r}: {why}", fix=fix)
+
+
+class _Part:
+    """One split of one format."""
+
+    def __init__(self, folder: Path, split: Split, format: Format, rows_per_shard: int, balance: bool) -> None:
+        self._writer = ShardWriter(folder, split, format.schema, rows_per_shard)
+        path = folder / f".{split}.rows.arrow"
+        self._balanced = BalancedWriter(self._writer, path, format.schema) if balance else None
+        self._held: list[tuple[str, Rows]] = []
+        self._problem_id = ""
+        self.tally = Tally()
+        self.tally_rows = 0
+        """Rows added, before they are balanced."""
+
+    def start(self, problem_id: str) -> None:
+        self._problem_id = problem_id
+        if self._balanced is not None:
+            self._balanced.start(problem_id)
+
+    def add(self, rows: Rows) -> None:
+        self.tally_rows += rows.count
+        if self._balanced is None:
+            self._writer.add(rows.columns, rows.count)
+            self.tally.add(rows, self._problem_id)
+        else:
+            self._balanced.add(rows)
+            self._held.append((self._problem_id, Rows({}, rows.count, {}, rows.labels, rows.first)))
+
+    def close(self) -> int:
+        """Write what is left; how many shards there are."""
+        if self._balanced is not None:
+            keep = self._balanced.close()
+            start = 0
+            for problem_id, rows in self._held:
+                mask = keep[start : start + rows.count]
+                start += rows.count
+                kept = rows.keep(np.asarray(mask))
+                self.tally.add(kept, problem_id)
+            self._held.clear()
+        return self._writer.close()
+
+    def abort(self) -> None:
+        self._writer.abort()
+        if self._balanced is not None:
+            self._balanced.abort()
