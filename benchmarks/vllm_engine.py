@@ -179,7 +179,7 @@ async def measure(options: argparse.Namespace) -> None:
         share, most = hits / max(1, queries), best / max(1, all_queries)
         cells = [f"{len(asked):,}", f"{tokens:,}", f"{seconds:.1f}", f"{tokens / seconds:.1f}"]
         table.add_row(name, *cells, f"{share:.1%}", f"{most:.1%} (reached: {share / max(most, 1e-9):.1%})")
-    Console().print(table)
+    Console(width=120).print(table)
     print(f"throughput against the batch: {speeds[0] / speeds[1]:.1%}")
 
 

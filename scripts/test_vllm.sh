@@ -20,7 +20,7 @@ fail_softly() {
     exit 0
 }
 
-if [ ! -f "$stamp" ] || [ "$0" -nt "$stamp" ]; then
+if [ ! -f "$stamp" ] || [ scripts/test_vllm.sh -nt "$stamp" ]; then
     rm -rf "$venv"
     "${PYTHON:-python3}" -m venv "$venv"
     echo '*' > "$venv/.gitignore"

@@ -481,7 +481,7 @@ class ExportConfig(Config, frozen=True, kw_only=True):
     similarity: float = 0.85
     """`dedupe = "near"`: the share of common character 5-grams (Jaccard) from which two texts are duplicates."""
     where: str = ""
-    """An SQL condition on the columns of the rows, as in `span = 1 AND rollouts >= 8`; rows that fail it are left out."""
+    """An SQL condition on the rows' columns, as in `span = 1 AND rollouts >= 8`; rows that fail it are left out."""
     decontaminate: tuple[str, ...] = ()
     """Benchmark files (JSONL, CSV, Parquet …); problems that share an n-gram of words with one of their questions are
     left out."""

@@ -29,7 +29,7 @@ def run(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N problems.")] = None,
     strategy: Annotated[
         str | None,
-        typer.Option("--strategy", help="mcts, exhaustive, omega, step-rollouts, best-of-n or beam."),
+        typer.Option("--strategy", help="mcts, exhaustive, omega, step-rollouts, adaptive, best-of-n or beam."),
     ] = None,
     simulations: Annotated[int | None, typer.Option("--simulations", min=1, help="Simulations of one tree.")] = None,
     screen: Annotated[

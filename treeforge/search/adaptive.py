@@ -37,8 +37,8 @@ def adaptive(
     """`solutions` solutions as `step-rollouts` has them, then completions of the steps that promise most a token.
 
     A request asks `children` completions of one step. Its worth is what the posterior of `treeforge.posterior` expects
-    them to take away from the uncertainty of *all* the solution's labels; its price is the tokens that a completion there
-    took so far, as a share of a whole solution's. The best `wave` requests are asked together, each chosen as if those
+    them to take away from the uncertainty of *all* labels of the solution; its price is the tokens that the solution
+    took from there, as a share of the whole. The best `wave` requests are asked together, each chosen as if those
     before it had come out as expected. The tree is done where no request is worth `adaptive.min_gain`, the same for
     every problem: so tokens go to the problems and steps where they decide most, without any tree knowing of another.
     `simulations` does not limit it.
