@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treeforge.config import Recipe, RunConfig, SearchConfig, convert, differences, load, to_dict
+from treeforge.config import Recipe, RunConfig, SearchConfig
+from treeforge.configuration import convert, differences, load, to_dict
 from treeforge.errors import ConfigError, DataError
 from treeforge.recipes import load_config, preset_names
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from treeforge.config import Recipe, RunConfig, differences, to_dict
+from treeforge.config import Recipe, RunConfig
+from treeforge.configuration import differences, to_dict
 from treeforge.errors import RecipeChangedError, RunError
 from treeforge.problem import Problem
 from treeforge.store.run import RunFolder

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treeforge.config import BudgetConfig, Recipe, RunConfig, convert, differences, to_dict
+from treeforge.config import BudgetConfig, Recipe, RunConfig
+from treeforge.configuration import convert, differences, to_dict
 from treeforge.errors import ConfigError, RunError
 from treeforge.export import choose_formats
 from treeforge.manifest import check_growable, check_recipe, never_started, new_manifest

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from treeforge.config import Recipe, convert, to_dict
+from treeforge.config import Recipe
+from treeforge.configuration import convert, to_dict
 from treeforge.hashing import digest, digest_object
 from treeforge.label import AnswerChecker, CheckPolicy
 from treeforge.store.files import storage_error

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treeforge.config import RunConfig, convert, load, parse_overrides, to_dict
+from treeforge.config import RunConfig
+from treeforge.configuration import convert, load, parse_overrides, to_dict
 from treeforge.errors import ConfigError
 
 if TYPE_CHECKING:

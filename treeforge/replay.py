@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from treeforge.config import Machine, Recipe, convert
+from treeforge.config import Machine, Recipe
+from treeforge.configuration import convert
 from treeforge.errors import RunError
 from treeforge.hashing import file_sha256
 from treeforge.manifest import check_identity

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from treeforge.config import Machine, Recipe, convert, to_dict
+from treeforge.config import Machine, Recipe
+from treeforge.configuration import convert, to_dict
 from treeforge.label import AnswerChecker, CheckStatistics, gold_problem
 from treeforge.manifest import check_identity
 from treeforge.metrics import Metrics

@@ -15,7 +15,8 @@ import numpy as np
 
 from treeforge.compress import CompressReport
 from treeforge.compressed import FOLDER, compress_block, read_block, read_passes
-from treeforge.config import CompressConfig, Config, ExportConfig, LabelConfig, convert, to_dict
+from treeforge.config import CompressConfig, Config, ExportConfig, LabelConfig
+from treeforge.configuration import convert, to_dict
 from treeforge.errors import ConfigError, RunError
 from treeforge.export import CardInfo, ExportTree, choose_formats, loading_lines
 from treeforge.export import export as export_trees

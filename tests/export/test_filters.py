@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.forest import export_tree, forest, grow
 
-from treeforge.config import ExportConfig, convert
+from treeforge.config import ExportConfig
+from treeforge.configuration import convert
 from treeforge.errors import ConfigError, DataError
 from treeforge.export import CardInfo, export
 from treeforge.export.filters.balance import _balanced

@@ -15,7 +15,8 @@ from support.runs import problems, scripted_config, table_bytes
 
 from treeforge import pipeline, views
 from treeforge.cli import invoke
-from treeforge.config import Machine, to_dict
+from treeforge.config import Machine
+from treeforge.configuration import to_dict
 from treeforge.errors import HubError, RunError, StorageError
 from treeforge.export.hub import pull, push
 from treeforge.importing import import_file

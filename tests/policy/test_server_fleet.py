@@ -13,7 +13,7 @@ from support.misbehaving import MisbehavingServer
 from support.served import COMPLETION, SAMPLING, make, request, started
 
 from treeforge.cli.options import machine_overrides
-from treeforge.config import load
+from treeforge.configuration import load
 from treeforge.errors import ConfigError, PolicyUnavailableError, RequestFailedError
 from treeforge.policy import balance, replica, server
 from treeforge.policy.addresses import read_servers

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from treeforge.config import Machine, PolicyConfig, convert
+from treeforge.config import Machine, PolicyConfig
+from treeforge.configuration import convert
 from treeforge.errors import ConfigError, MissingExtraError
 from treeforge.policy import vllm_options
 from treeforge.policy.vllm_options import cause_in_log, check_names, engine_options, engine_version, server_flags

@@ -7,7 +7,8 @@ from typing import Any
 
 from support.runs import EqualStringJudge, problems
 
-from treeforge.config import BudgetConfig, Recipe, SearchConfig, convert
+from treeforge.config import BudgetConfig, Recipe, SearchConfig
+from treeforge.configuration import convert
 from treeforge.policy import SCRIPTED_STEPS, ScriptedPolicy, World
 from treeforge.sample import Request, Sample
 from treeforge.search.growing import GrowingTree, request_base

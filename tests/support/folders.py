@@ -8,7 +8,7 @@ from pathlib import Path
 from support.runs import problems as sums
 from support.runs import scripted_config
 
-from treeforge.config import to_dict
+from treeforge.configuration import to_dict
 from treeforge.problem import Problem
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import SCHEMA_VERSION

@@ -29,7 +29,7 @@ def extend(
 ) -> None:
     """Add problems or budget to a run. What is in its journal is paid for once and used again."""
     from treeforge import pipeline
-    from treeforge.config import parse_overrides
+    from treeforge.configuration import parse_overrides
     from treeforge.store.problems import read_problems
 
     machine = options.machine_for(run, None, options.machine_overrides(concurrency, server, servers_file))

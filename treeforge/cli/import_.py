@@ -41,7 +41,7 @@ def import_(
     Their labels stay what they are: people's ratings or another engine's values, never counts of rollouts.
     """
     from treeforge.cli.stages import print_report
-    from treeforge.config import convert
+    from treeforge.configuration import convert
     from treeforge.export.readers import ReadOptions
     from treeforge.importing import import_file
 

@@ -65,7 +65,7 @@ def machine_overrides(
 
 def machine_for(path: Path, file: Path | None, overrides: list[str]) -> Machine:
     """The machine half of an existing run, with what a file and overrides change; another recipe is refused."""
-    from treeforge.config import differences, load, to_dict
+    from treeforge.configuration import differences, load, to_dict
     from treeforge.errors import RecipeChangedError
     from treeforge.store.run import RunFolder
 

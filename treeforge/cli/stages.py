@@ -151,7 +151,7 @@ def stage_config(
     flags: dict[str, Any] | None = None,
 ) -> Any:
     """The manifest's settings of a view, with overrides and the flags that were given (not None)."""
-    from treeforge.config import convert, parse_overrides
+    from treeforge.configuration import convert, parse_overrides
     from treeforge.store.run import RunFolder
 
     given = {name: value for name, value in (flags or {}).items() if value is not None}

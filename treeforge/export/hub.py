@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from treeforge.config import Machine, to_dict
+from treeforge.config import Machine
+from treeforge.configuration import to_dict
 from treeforge.errors import ConfigError, HubError, MissingExtraError, RunError, TreeforgeError
 from treeforge.export.card import CARD
 from treeforge.export.dataset import DEFAULT_FOLDER

@@ -6,7 +6,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from treeforge.config import LabelConfig, convert
+from treeforge.config import LabelConfig
+from treeforge.configuration import convert
 from treeforge.label.steps import label_nodes
 from treeforge.problem import Problem
 from treeforge.recheck import saved_verdicts
