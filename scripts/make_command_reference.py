@@ -9,7 +9,8 @@ from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 COMMANDS = ["", "run", "resume", "extend", "search", "label", "compress", "export", "stats", "show", "check"]
-COMMANDS += ["models", "models list", "models pull", "models path"]
+COMMANDS += ["replay", "journal", "import", "quality", "push", "pull"]
+COMMANDS += ["models", "models list", "models pull", "models path", "models convert"]
 HEAD = """# Commands
 
 Made from `--help` by `make docs`. Data goes to stdout, progress and messages to stderr. Exit codes: 0 done; 1 failed,

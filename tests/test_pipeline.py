@@ -254,3 +254,14 @@ def test_a_symbolic_worker_that_cannot_start_stops_a_run_that_may_need_it(tmp_pa
     assert tf.run(numbers, tmp_path / "numbers", scripted_config()).statuses == {"done": 2}
     with pytest.raises(tf.TreeforgeError, match="did not start"):
         tf.run([*numbers, tf.make_problem("Half of x?", "\\frac{x}{2}")], tmp_path / "letters", scripted_config())
+
+
+def test_settings_of_the_run_s_own_dataset_are_kept(tmp_path):
+    run = tmp_path / "run"
+    tf.run(problems(6), run, scripted_config())
+    tf.pipeline.export(run, tf.ExportConfig(formats=("prm", "sft")))
+    tf.pipeline.export(run, tf.ExportConfig(formats=("nodes",)), out=tmp_path / "elsewhere")
+    made = {str(file.relative_to(run)) for file in (run / "dataset").rglob("*.parquet")}
+    assert tf.pipeline.replay(run).same
+    tf.resume(run)
+    assert {str(file.relative_to(run)) for file in (run / "dataset").rglob("*.parquet")} == made

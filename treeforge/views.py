@@ -110,11 +110,16 @@ def compress(path: Path | str, config: CompressConfig | None = None) -> dict[str
 def export(path: Path | str, config: ExportConfig | None = None, *, out: Path | str | None = None) -> ExportSummary:
     """Training shards of all trees that have ended, also while the run goes on; into `dataset/` or `out`.
 
-    Labels, and the compressed trees where there are some, are brought up to date first.
+    Labels, and the compressed trees where there are some, are brought up to date first. Settings of the run's own
+    `dataset/` become the manifest's, so that resume and replay make the same again.
     """
     run = RunFolder.open(Path(path))
     with view_lock(run):
-        return _export(run, config or convert(run.manifest["export"], ExportConfig), Path(out or run.path / "dataset"))
+        wanted = config or convert(run.manifest["export"], ExportConfig)
+        summary = _export(run, wanted, Path(out or run.path / "dataset"))
+        if out is None:
+            _settled(run, "export", config, ExportConfig)
+        return summary
 
 
 def all_views(path: Path) -> ExportSummary:

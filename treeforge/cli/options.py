@@ -189,7 +189,12 @@ def print_json(data: object) -> None:
 def print_dataset(dataset: ExportSummary) -> None:
     """Where the shards are, their rows, and the three lines that load them."""
     for name, splits in dataset.rows.items():
-        typer.echo(f"  {name}: " + ", ".join(f"{rows:,} rows in {split}" for split, rows in splits.items()))
+        typer.echo(
+            f"  {name}: " + (", ".join(f"{rows:,} rows in {split}" for split, rows in splits.items()) or "no rows")
+        )
+    if not dataset.loading_lines:
+        typer.echo(f"{dataset.path} has no rows: no step passed the filters, or none has a label.", err=True)
+        return
     typer.echo(f"\nTraining shards: {dataset.path}\nLoad them with")
     for line in dataset.loading_lines:
         typer.echo(f"  {line}")
