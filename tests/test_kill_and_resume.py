@@ -30,10 +30,14 @@ class Run:
         self.problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
         self.notes.touch()
 
-    def start(self) -> subprocess.Popen:
+    def start(self, *, in_background: bool = False) -> subprocess.Popen:
         command = ["run", str(self.problems), "--out", str(self.out), "--policy", "scripted", "--quiet", *self.options]
         return subprocess.Popen(
-            [*COMMAND, str(self.notes), *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [*COMMAND, str(self.notes), *command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if in_background else None,
         )
 
     def finish(self) -> None:
@@ -107,10 +111,14 @@ def test_kills_while_tables_and_shards_are_written(tmp_path, undisturbed):
     assert run.answered() == answered
 
 
-@pytest.mark.parametrize(("stop", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_and_sigterm_leave_a_resumable_run(tmp_path, undisturbed, stop, code):
+@pytest.mark.parametrize(
+    ("stop", "code", "in_background"),
+    [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, False), (signal.SIGTERM, 143, True)],
+)
+def test_ctrl_c_and_sigterm_leave_a_resumable_run(tmp_path, undisturbed, stop, code, in_background):
+    """In the background of a script SIGINT is ignored; SIGTERM must stop the run there too."""
     run = Run(tmp_path / "r", *OPTIONS, *SLOW_WORLD)
-    process = run.start()
+    process = run.start(in_background=in_background)
     while len(run.answered()) < 60:
         time.sleep(0.005)
     process.send_signal(stop)

@@ -112,8 +112,8 @@ class _Rows:
         self._database = sqlite3.connect(path, isolation_level=None)
         # The file is of no use after a crash.
         for setting in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-65536"):
-            self._database.execute(f"PRAGMA {setting}")
-        self._database.execute("CREATE TABLE rows (problem INTEGER NOT NULL, row BLOB NOT NULL)")
+            self._execute(f"PRAGMA {setting}")
+        self._execute("CREATE TABLE rows (problem INTEGER NOT NULL, row BLOB NOT NULL)")
 
     def take(self, found: Iterator[Any], limit: int | None, skip_bad_rows: bool) -> dict[str, Any]:
         """Read all of `found` (or `limit` rows); the counts of the report."""

@@ -147,3 +147,17 @@ def test_a_damaged_row_is_named(tmp_path, damage):
     with pytest.raises(StorageError, match=r"journal\.sqlite: a row"):
         journal.rows(0)
     journal.close()
+
+
+def test_a_damaged_dictionary_is_found_out(tmp_path):
+    journal = Journal.open(tmp_path / "journal.sqlite")
+    write(journal, 600)
+    journal.compact()
+    (data,) = journal._db.execute("SELECT data FROM dictionaries").fetchone()
+    damaged = data[:-20] + bytes([data[-20] ^ 1]) + data[-19:]
+    journal._db.execute("UPDATE dictionaries SET data = ?", (damaged,))
+    journal.close()
+    again = Journal.open(tmp_path / "journal.sqlite", read_only=True)
+    with pytest.raises(StorageError, match="cannot be read"):
+        everything(again)
+    again.close()

@@ -47,7 +47,7 @@ class Payloads:
         dictionary = zstandard.ZstdCompressionDict(data)
         number = dictionary.dict_id()
         self._decompressors[number] = zstandard.ZstdDecompressor(dict_data=dictionary)
-        self._compressor = zstandard.ZstdCompressor(level=LEVEL, dict_data=dictionary, write_checksum=False)
+        self._compressor = zstandard.ZstdCompressor(level=LEVEL, dict_data=dictionary, write_checksum=True)
         self._material, self._bytes = [], 0
         return number
 
@@ -76,7 +76,7 @@ class Payloads:
         """The samples again. Raises `StorageError` for bytes that are no payload of this journal."""
         try:
             return self._decode(self.plain(payload))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, TypeError) as error:  # a row that somebody else wrote may hold no bytes
             raise StorageError(f"a row cannot be read: {error}") from error
 
     def plain(self, payload: bytes) -> bytes:
