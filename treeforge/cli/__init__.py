@@ -39,10 +39,12 @@ def invoke(arguments: list[str]) -> int:
     def terminate(number: int, frame: Any) -> None:
         nonlocal terminated
         terminated = True
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in `treeforge … &` of a script
-            signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.raise_signal(signal.SIGINT)
 
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # as in `treeforge … &` of a script, where SIGTERM must stop us
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, terminate)
     logger = logging.getLogger("treeforge")
     if not logger.handlers:

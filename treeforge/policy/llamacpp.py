@@ -13,7 +13,7 @@ import secrets
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -75,6 +75,9 @@ class Engine:
                 f"{self.slots} slots of {context} tokens do not fit in memory (machine.concurrency sets the slots)"
             ) from error
         self._address = urlsplit(self._server.listening_address)
+        # A server that is closed before its loop runs waits for that loop for ever; one that has answered runs.
+        with suppress(RequestFailedError):
+            self.complete({"prompt": "a", "max_tokens": 1}, lambda: False)
 
     def close(self) -> None:
         """Free the model. No completion may be running."""
