@@ -7,7 +7,7 @@ import time
 
 import pytest
 from support.driving import TextPolicy, drive
-from support.runs import EqualStringJudge, problems
+from support.runs import EqualStringJudge, NoLog, problems
 
 from treeforge.config import BudgetConfig, Machine, Recipe, SearchConfig
 from treeforge.errors import ConfigError, RequestFailedError
@@ -71,7 +71,7 @@ def test_a_policy_that_only_fails_is_a_failed_problem(strategy, screen):
     records = {}
     recipe = Recipe(steps=SCRIPTED_STEPS, search=SearchConfig(strategy=strategy, screen=screen))
     forest = Forest(
-        recipe, Machine(), Failing(), EqualStringJudge(), EmptyLog(), records.__setitem__, clock=time.monotonic
+        recipe, Machine(), Failing(), EqualStringJudge(), NoLog(), records.__setitem__, clock=time.monotonic
     )
     asyncio.run(forest.grow(iter(enumerate(problems(2)))))
     for number in (0, 1):
@@ -111,22 +111,3 @@ def test_requests_that_fail_now_and_then_count_nowhere(strategy):
 def test_impossible_options_are_refused(search):
     with pytest.raises(ConfigError, match=next(iter(search))):
         drive(**search)
-
-
-class EmptyLog:
-    """A `SampleLog` that keeps nothing."""
-
-    def rows(self, tree):
-        return {}
-
-    def record(self, request, samples):
-        pass
-
-    def flush(self):
-        pass
-
-    def cutoff(self, tree):
-        return None
-
-    def record_cutoff(self, tree, wave, reason):
-        pass

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from support.driving import TextPolicy, drive
-from support.runs import EqualStringJudge, problems, scripted_config
+from support.runs import EqualStringJudge, NoLog, problems, scripted_config
 
 from treeforge.config import BudgetConfig
 from treeforge.policy import ScriptedPolicy, World
@@ -107,22 +107,3 @@ def test_a_scorer_goes_through_the_scheduler():
     asyncio.run(forest.grow(iter(enumerate(problems(2)))))
     assert [records[n].status for n in (0, 1)] == ["done", "done"]
     assert {row[0] for row in asked} == {"sum-0", "sum-1"}
-
-
-class NoLog:
-    """A `SampleLog` that keeps nothing."""
-
-    def rows(self, tree):
-        return {}
-
-    def record(self, request, samples):
-        pass
-
-    def flush(self):
-        pass
-
-    def cutoff(self, tree):
-        return None
-
-    def record_cutoff(self, tree, wave, reason):
-        pass

@@ -47,6 +47,25 @@ class EqualStringJudge:
         return Judgement(verdict, answer, "string")
 
 
+class NoLog:
+    """A `SampleLog` that keeps nothing."""
+
+    def rows(self, tree: int) -> dict[bytes, Any]:
+        return {}
+
+    def record(self, request: Any, samples: Any) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def cutoff(self, tree: int) -> None:
+        return None
+
+    def record_cutoff(self, tree: int, wave: int, reason: str) -> None:
+        pass
+
+
 def table_bytes(run: Path) -> dict[str, bytes]:
     """Every table of a run folder by its relative path: what must be the same whatever happened on the way."""
     found = sorted([*run.rglob("*.parquet"), *run.glob("dataset/README.md")])
