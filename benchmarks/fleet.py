@@ -33,6 +33,7 @@ from typing import Any, ClassVar, NamedTuple
 from urllib.request import ProxyHandler, build_opener
 
 import msgspec
+from reference import reference
 from rich.console import Console
 from rich.table import Table
 
@@ -411,15 +412,6 @@ def own_time(options: argparse.Namespace, table: Table, *, through_server: bool)
         f"{run.cpu / run.progress.completions * 1e6:.0f}",
         goal,
     )
-
-
-def reference() -> float:
-    """Million additions a second of plain Python: what this machine can do at this moment."""
-    started = time.process_time()
-    total = 0
-    for number in range(2_000_000):
-        total += number
-    return 2.0 / (time.process_time() - started)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from reference import reference
 from rich.console import Console
 from rich.table import Table
 
@@ -63,15 +64,6 @@ def stage(name: str, run: Path, formats: tuple[str, ...], passes: int) -> dict[s
         "cpu": time.process_time() - cpu,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2,
     }
-
-
-def reference() -> float:
-    """Million additions a CPU second of plain Python: what this machine can do at this moment."""
-    started = time.process_time()
-    total = 0
-    for number in range(2_000_000):
-        total += number
-    return 2.0 / (time.process_time() - started)
 
 
 def main() -> None:
