@@ -39,11 +39,11 @@ async def fleet(count: int, **options: Any) -> AsyncIterator[tuple[ServerPolicy,
 
 
 async def until(holds: Callable[[], bool], policy: ServerPolicy) -> None:
-    """Ask now and then until it holds."""
-    for _ in range(1000):
+    """Ask now and then, for many trees, until it holds."""
+    for tree in range(1000):
         if holds():
             return
-        await policy.sample(request(n=1, seed=1))
+        await policy.sample(request(n=1, seed=1, tree=tree))
         await asyncio.sleep(0.01)
     raise AssertionError("it never came about")
 
@@ -245,7 +245,10 @@ def test_a_server_that_refuses_the_key_is_left_out_and_said_once(caplog):
     assert "sk-" not in caplog.text.replace("Bearer ***", "")
 
 
-def test_a_server_that_comes_back_with_another_model_is_left_out():
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_server_that_comes_back_with_another_model_is_left_out(noticed):
+    """Also where nobody asked it while it was away, so that only its next reply tells."""
+
     async def run() -> None:
         with (
             MisbehavingServer(models=("/a/tiny.gguf",)) as first,
@@ -253,15 +256,16 @@ def test_a_server_that_comes_back_with_another_model_is_left_out():
         ):
             async with started(first, second, model="tiny") as policy:
                 first.die()
-                for tree in range(6):
-                    await policy.sample(request(n=1, tree=tree))
+                if noticed:
+                    await until(lambda: not all(member.alive for member in policy._balancer.members), policy)
                 first.behaviour.models = ("/a/tiny.GGUF",)
                 first.revive()
                 for tree in range(20):
                     await policy.sample(request(n=1, tree=tree))
                     await asyncio.sleep(0.01)
                 assert len(first.asked) <= 3 * 20  # probed, and asked for nothing else
-                assert all("random numbers" in post.prompt for post in first.posts)
+                asked = [post for post in first.posts if "random numbers" not in post.prompt]
+                assert len(asked) <= (0 if noticed else 1)  # which it refused
 
     asyncio.run(run())
 

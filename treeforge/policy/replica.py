@@ -207,16 +207,15 @@ class Replica:
         self._say(abilities)
 
     async def _alive(self) -> bool:
-        """Somebody is there who serves our model. Where that was just denied, it is not asked again."""
+        """Somebody serves our model there, under the same name. Where that was just denied, it is not asked again."""
         if self._abilities is None:
             return False
         try:
-            await find_model(self._client, self.url, self._model)
+            return await find_model(self._client, self.url, self._model) == self.served
         except ReplyError as error:
             return not error.doubtful
         except (UnreachableError, ConfigError):
             return False
-        return True
 
     def _lost(self, error: Exception) -> None:
         if self._abilities is not None:
