@@ -44,7 +44,8 @@ from treeforge.policy.http import UnreachableError
 from treeforge.policy.server import ServerPolicy
 from treeforge.problem import Problem, make_problem
 from treeforge.sample import Request, Sample
-from treeforge.search.scheduler import Forest, Progress
+from treeforge.search.progress import Progress
+from treeforge.search.scheduler import Forest
 from treeforge.store.journal import Journal
 from treeforge.tree import TreeRecord
 

@@ -48,6 +48,14 @@ def test_run_ends_with_lines_that_load_the_shards(treeforge, problem_file, tmp_p
     assert len(space["frame"]) == len(space["dataset"]) == len(space["table"]) > 100
 
 
+def test_names_of_files_do_not_reach_the_terminal_raw(treeforge, tmp_path):
+    hostile = tmp_path / "\x1b[2Jproblems\u202e.jsonl"
+    code, out, err = treeforge("run", hostile, "--out", tmp_path / "run", *FAST)
+    assert code == 2
+    assert "␛[2Jproblems<U+202E>.jsonl" in err
+    assert out == ""
+
+
 def test_unreadable_golds_are_reported_with_their_line(treeforge, tmp_path, caplog):
     file = tmp_path / "odd.jsonl"
     file.write_text(
@@ -106,6 +114,20 @@ def test_run_again_goes_on_and_another_recipe_is_refused(treeforge, problem_file
     assert code == 2
     assert "search.wave" in errors
     assert treeforge("resume", tmp_path / "run", "--set", "machine.concurrency=3", "--quiet")[0] == 0
+
+
+def test_a_run_that_is_older_than_a_setting_goes_on(treeforge, problem_file, tmp_path):
+    run = ("run", problem_file, "--out", tmp_path / "run", *FAST)
+    assert treeforge(*run)[0] == 0
+    file = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["recipe"]["search"]["given"], manifest["recipe"]["search"]["omega"]
+    file.write_text(json.dumps(manifest))
+    assert treeforge(*run)[0] == 0
+    assert treeforge("resume", tmp_path / "run", "--set", "machine.concurrency=3", "--quiet")[0] == 0
+    code, _, errors = treeforge("resume", tmp_path / "run", "--set", "search.omega.alpha=0.3")
+    assert code == 2
+    assert "search.omega.alpha: the run has 0.5, this command has 0.3" in errors
 
 
 def test_extend_adds_problems_and_budget(treeforge, problem_file, tmp_path):

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from support.runs import problems, table_bytes
 
+from treeforge.policy import ScriptedPolicy, World
+from treeforge.sample import Request
+
 COMMAND = [sys.executable, str(Path(__file__).parent / "support" / "counting_command.py")]
 KILLS = 20
 PROBLEMS, SIMULATIONS = 60, 12
@@ -22,18 +25,25 @@ pytestmark = pytest.mark.slow
 class Run:
     """One run folder and the notes of what its policy answered, across all its processes."""
 
+    name = "run"
+
     def __init__(self, folder: Path, *options: str) -> None:
         self.out, self.notes, self.options = folder / "run", folder / "answered", options
         folder.mkdir()
         self.problems = folder / "problems.jsonl"
-        rows = [{"id": p.problem_id, "question": p.question, "answer": p.gold_answer} for p in problems(PROBLEMS)]
-        self.problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        self.problems.write_text("".join(json.dumps(row) + "\n" for row in self.rows()))
         self.notes.touch()
 
+    def rows(self) -> list[dict]:
+        return [{"id": p.problem_id, "question": p.question, "answer": p.gold_answer} for p in problems(PROBLEMS)]
+
+    def command(self) -> list[str]:
+        name, source, out = self.name, str(self.problems), str(self.out)
+        return [name, source, "--out", out, "--policy", "scripted", "--quiet", *self.options]
+
     def start(self, *, in_background: bool = False) -> subprocess.Popen:
-        command = ["run", str(self.problems), "--out", str(self.out), "--policy", "scripted", "--quiet", *self.options]
         return subprocess.Popen(
-            [*COMMAND, str(self.notes), *command],
+            [*COMMAND, str(self.notes), *self.command()],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -57,6 +67,23 @@ class Run:
                 return {digest.hex() for (digest,) in db.execute("SELECT digest FROM samples")}
             except sqlite3.OperationalError:
                 return set()
+
+
+class Annotation(Run):
+    """The same for solutions that were there before."""
+
+    name = "annotate"
+
+    def rows(self) -> list[dict]:
+        writer = ScriptedPolicy(World(error_rate=0.3, branching=8))
+        return [
+            {"question": p.question, "answer": p.gold_answer, "responses": [sample.text for sample in samples]}
+            for number, p in enumerate(problems(24))
+            for samples in [writer.sample_now(Request(p, "", 3, "rollout", number, b"", 0))]
+        ]
+
+    def command(self) -> list[str]:
+        return super().command() if self.problems.exists() else ["resume", str(self.out), "--quiet"]
 
 
 OPTIONS = (f"--simulations={SIMULATIONS}", "--set=block=8", "--set=search.wave=3", "--concurrency=6")
@@ -109,6 +136,31 @@ def test_kills_while_tables_and_shards_are_written(tmp_path, undisturbed):
     run.finish()
     assert table_bytes(run.out) == undisturbed
     assert run.answered() == answered
+
+
+@pytest.mark.parametrize("strategy", ["step-rollouts", "omega", "adaptive"])
+def test_kills_while_given_solutions_are_labelled(tmp_path, strategy):
+    """The last sitting has no file of solutions any more."""
+    options = (f"--strategy={strategy}", "--set=block=8", "--set=search.wave=3", "--concurrency=6", *SLOW_WORLD)
+    whole = Annotation(tmp_path / "whole", *options)
+    whole.finish()
+    assert len(whole.answered()) == len(set(whole.answered())) > 60
+    run = Annotation(tmp_path / "r", *options)
+    moments = random.Random(13)
+    for _ in range(8):
+        known, before = run.journaled(), len(run.answered())
+        process = run.start()
+        target = before + moments.randrange(0, 8)
+        while process.poll() is None and len(run.answered()) < target:
+            time.sleep(0.002)
+        time.sleep(moments.random() * 0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not known & set(run.answered()[before:]), "a journaled completion was asked for again"
+    assert 0 < len(run.journaled()) < len(whole.answered()), "every kill came while trees were growing"
+    run.problems.unlink()
+    run.finish()
+    assert table_bytes(run.out) == table_bytes(whole.out)
 
 
 @pytest.mark.parametrize(

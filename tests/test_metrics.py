@@ -1,11 +1,15 @@
 import json
 
+import pytest
+from support.misbehaving import MisbehavingServer
 from support.runs import problems, scripted_config
 
 import treeforge as tf
+from treeforge.cli import invoke
+from treeforge.cli.options import progress_text
 from treeforge.config import Machine
 from treeforge.metrics import Metrics, prometheus_text
-from treeforge.search.scheduler import Progress
+from treeforge.search.progress import Progress
 
 
 def test_a_run_writes_its_counters(tmp_path):
@@ -41,3 +45,42 @@ def test_prometheus_text():
     assert prometheus_text({"time": 1.0, "tokens": 5}).startswith(
         "# TYPE treeforge_tokens_total counter\ntreeforge_tokens_total{pid="
     )
+
+
+@pytest.mark.parametrize("told", ["usage", ""])
+def test_what_the_servers_keep_of_prompts_is_told_wherever_tokens_are(told, tmp_path, capsys):
+    """In the run's last words, its JSON, its metrics and `stats`; and nowhere where the server does not tell it."""
+    (tmp_path / "problems.jsonl").write_text('{"question": "What is 1 + 2?", "answer": "3"}\n')
+    folder, prometheus = tmp_path / "run", tmp_path / "treeforge.prom"
+    with MisbehavingServer(cache=told) as server:
+        command = ["run", str(tmp_path / "problems.jsonl"), "--out", str(folder), "--server", server.url]
+        command += ["--model", "world", "--preset", "smollm", "--simulations", "6", "--quiet"]
+        command += [f"--set=machine.prometheus={prometheus}"]
+        assert invoke(command) == 0
+        said = capsys.readouterr().out
+        posts = server.posts[3:]  # without the probe
+        prompt, cached = sum(post.prompt_tokens for post in posts), sum(post.cached_tokens for post in posts)
+    last = json.loads((folder / "logs" / "metrics.jsonl").read_text().splitlines()[-1])
+    stats = ["stats", str(folder)]
+    assert invoke(stats) == 0
+    shown = capsys.readouterr().out
+    assert invoke([*stats, "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out)["cost"]
+    if told:
+        assert cached
+        share = f"{cached / prompt:.1%}"
+        assert f"{share} of {prompt:,} prompt tokens from the prefix cache" in said
+        assert (last["prompt_tokens"], last["cached_tokens"]) == (prompt, cached)
+        assert 'treeforge_cached_tokens_total{pid="' in prometheus.read_text()
+        assert f"{share} from the prefix cache" in shown
+        assert (cost["prompt_tokens"], cost["cached_share"]) == (prompt, cached / prompt)
+    else:
+        assert "cache" not in said + shown + prometheus.read_text()
+        assert not {"prompt_tokens", "cached_tokens"} & last.keys()
+        assert (cost["prompt_tokens"], cost["cached_share"]) == (None, None)
+
+
+def test_the_progress_line_has_the_share_of_prompts_from_the_cache():
+    progress = Progress(trees=4, finished=1, tokens=300, prompt_tokens=2000, cached_tokens=1500)
+    assert "150 tokens/s · 75% of prompts from cache · " in progress_text(progress, 2.0, 0)
+    assert "cache" not in progress_text(Progress(trees=4), 2.0, 0)

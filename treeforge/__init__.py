@@ -17,9 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from treeforge import pipeline
+    from treeforge.annotating import read_solutions
     from treeforge.config import CompressConfig, ExportConfig, LabelConfig, RunConfig
     from treeforge.errors import TreeforgeError
-    from treeforge.pipeline import Parts, RunResult, extend, extend_async, resume, resume_async, run, run_async
+    from treeforge.given import GivenSolution, make_given
+    from treeforge.labelled import labelled_solutions
+    from treeforge.pipeline import (
+        Parts,
+        RunResult,
+        annotate,
+        annotate_async,
+        extend,
+        extend_async,
+        resume,
+        resume_async,
+        run,
+        run_async,
+    )
     from treeforge.policy import Policy, ScriptedPolicy
     from treeforge.problem import Problem, make_problem
     from treeforge.recipes import load_config
@@ -34,6 +48,7 @@ __all__ = [
     "CompressConfig",
     "ExportConfig",
     "Finish",
+    "GivenSolution",
     "Judge",
     "Judgement",
     "LabelConfig",
@@ -55,13 +70,18 @@ __all__ = [
     "TreeforgeError",
     "Values",
     "Verdict",
+    "annotate",
+    "annotate_async",
     "estimate",
     "extend",
     "extend_async",
+    "labelled_solutions",
     "load_config",
+    "make_given",
     "make_problem",
     "pipeline",
     "read_problems",
+    "read_solutions",
     "resume",
     "resume_async",
     "run",
@@ -69,10 +89,24 @@ __all__ = [
 ]
 
 _HOME = {
+    "annotating": ("read_solutions",),
     "config": ("CompressConfig", "ExportConfig", "LabelConfig", "RunConfig"),
     "sample": ("Request", "Sample"),
     "errors": ("TreeforgeError",),
-    "pipeline": ("Parts", "RunResult", "extend", "extend_async", "resume", "resume_async", "run", "run_async"),
+    "given": ("GivenSolution", "make_given"),
+    "labelled": ("labelled_solutions",),
+    "pipeline": (
+        "Parts",
+        "RunResult",
+        "annotate",
+        "annotate_async",
+        "extend",
+        "extend_async",
+        "resume",
+        "resume_async",
+        "run",
+        "run_async",
+    ),
     "policy": ("Policy", "ScriptedPolicy"),
     "problem": ("Problem", "make_problem"),
     "recipes": ("load_config",),

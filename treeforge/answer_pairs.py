@@ -17,7 +17,7 @@ from treeforge.store.rows import read_rows
 from treeforge.verdict import Judgement, Verdict
 
 _YES_NO = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
-_SKIP = "or leave such rows out with --skip-bad-rows (skip_bad_rows=True)"
+_SKIP = "or leave such rows out with --skip-bad-rows"
 
 
 class AnswerPair(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,5 @@
-"""Where a written solution states its final answer: `\\boxed{}` and GSM8K's `####`. Linear time, no interpretation."""
+"""Where a written solution states its final answer: `\\boxed{}`, GSM8K's `####` and words. Linear time, no
+interpretation."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _TOKEN = re.compile(r"\\[a-zA-Z]+|[^\s$\\]{1,200}")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
+_STATES = re.compile(r"(?i)answer\s*(?:is|:)|^[ \t]*#+[ \t]*answer\b", re.MULTILINE)
 
 
 def boxed(text: str) -> list[tuple[int, int, str]]:
@@ -48,6 +50,11 @@ def after_hashes(text: str) -> str | None:
     """What follows the last `####` on its line (GSM8K), or None."""
     found = _HASHES.findall(text)
     return found[-1].strip() or None if found else None
+
+
+def states_answer(text: str) -> bool:
+    """Whether a step states a final answer: a box, GSM8K's `####`, or words that announce one."""
+    return last_boxed(text) is not None or after_hashes(text) is not None or _STATES.search(text) is not None
 
 
 def _closing_braces(text: str) -> dict[int, int]:

@@ -43,8 +43,8 @@ class PolicyConfig(Config, frozen=True, kw_only=True):
     """`local`: llama.cpp in process; `server`: any OpenAI-compatible server; `vllm`: vLLM in process, or a server of it
     for each GPU (`machine.replicas`); `scripted`: the synthetic world."""
     model: str = "smollm2-135m"
-    """A name of the model registry; a path to a GGUF file (`local`) or to a folder in Hugging Face's format (`vllm`); a
-    Hub name (`vllm`); the model name that a server expects."""
+    """A name of the model registry; a path to a GGUF file, or `hf://OWNER/NAME/FILE.gguf@REVISION` (`local`); a folder
+    in Hugging Face's format or a Hub name (`vllm`); the model name that a server expects."""
     adapter: str = ""
     """`vllm`: the folder of a LoRA adapter in PEFT's format; '' for none."""
     engine: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -139,6 +139,12 @@ class OmegaConfig(Config, frozen=True, kw_only=True):
     """L, in tokens."""
     exploration: float = 0.125
     """c_puct in U(s) = c_puct · sqrt(Σ N) / (1 + N(s))."""
+    search_right: bool = False
+    """With `search.given`: look for a first error in solutions whose answer is right (or undecided), too. The paper
+    leaves them."""
+    further: bool = False
+    """With `search.given`: go on with the policy's own wrong completions once the given solutions are searched, as the
+    paper does, for `budget.simulations` probes."""
 
     def __post_init__(self) -> None:
         _positive(self, "alpha", "beta", "length")
@@ -182,6 +188,10 @@ class AdaptiveConfig(Config, frozen=True, kw_only=True):
         _not_negative(self, "min_gain")
 
 
+GIVEN_STRATEGIES = ("step-rollouts", "omega", "adaptive")
+"""The strategies that can start from given solutions."""
+
+
 class SearchConfig(Config, frozen=True, kw_only=True):
     """How trees grow. `docs/strategies.md` describes the strategies."""
 
@@ -192,6 +202,9 @@ class SearchConfig(Config, frozen=True, kw_only=True):
     children: int = 0
     """Samples of one request (k): at an expansion, a probe or a step. 0 is the strategy's default: 4, 5 (the HRM
     paper's) for `exhaustive`, 8 (both papers') for `omega` and `step-rollouts`."""
+    given: bool = False
+    """The solutions are those of the run's `given.parquet` (`treeforge annotate`) and none is sampled first:
+    `step-rollouts`, `omega` and `adaptive`."""
     solutions: int = 0
     """`step-rollouts`, `adaptive` and `best-of-n`: solutions of one problem. 0 is the strategy's default: 4, 4 and
     16."""
@@ -245,6 +258,13 @@ class SearchConfig(Config, frozen=True, kw_only=True):
         if not 0 < self.widening_power < 1:
             raise ValueError(f"widening_power must be in (0, 1), not {self.widening_power!r}")
         _ = self.keep_range
+        if self.given and self.strategy not in GIVEN_STRATEGIES:
+            raise ValueError(
+                f"strategy {self.strategy!r} does not start from given solutions; those that do are "
+                + ", ".join(GIVEN_STRATEGIES)
+            )
+        if self.given and self.screen:
+            raise ValueError("screen samples solutions first; with given ones it must be 0")
         if not self.children:
             default = {"exhaustive": 5, "omega": 8, "step-rollouts": 8}.get(self.strategy, 4)
             msgspec.structs.force_setattr(self, "children", default)

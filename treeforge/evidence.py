@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from treeforge.forest import Forest
 from treeforge.tree import Finish, Tree
 from treeforge.verdict import NO_VERDICT, Verdict
 
@@ -44,7 +45,7 @@ class Evidence:
     value_sum: Floats
 
     @classmethod
-    def of(cls, *trees: Tree) -> Evidence:
+    def of(cls, *trees: Tree | Forest) -> Evidence:
         """The evidence of `trees`, one after another: a row stands at its number plus the sizes of the trees before."""
         if len(trees) == 1:
             return cls(**{spec.name: getattr(trees[0], spec.name) for spec in fields(cls)})
@@ -161,11 +162,16 @@ class Levels:
         return out
 
 
-def subtree_sums(levels: Levels, own: Floats) -> Floats:
-    """float64[n]: for every node the sum of `own` (float64[n], in row order) over the node and all nodes below it."""
+def subtree_sums(levels: Levels, own: Floats, through: NDArray[np.bool_] | None = None) -> Floats:
+    """float64[n]: for every node the sum of `own` (float64[n], in row order) over the node and all nodes below it.
+
+    With `through`, bool[n], a node's sum goes into its parent's only where it is true.
+    """
     total = own[levels.order]
+    passes = None if through is None else through[levels.order]
     for level, below, parent in levels.upwards():
-        total[level] += np.bincount(parent, total[below], level.stop - level.start)
+        sums = total[below] if passes is None else np.where(passes[below], total[below], 0.0)
+        total[level] += np.bincount(parent, sums, level.stop - level.start)
     return levels.unsort(total)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from treeforge import views
 from treeforge.config import LabelConfig, Recipe, RunConfig, StepsConfig
 from treeforge.errors import ConfigError, DataError, RunError, StorageError
+from treeforge.evidence import Floats
 from treeforge.export.folder import replaced_folder
 from treeforge.export.readers import ImportedRow, Reader, ReadOptions, choose_reader
 from treeforge.export.readers.prm800k import ANSWER
@@ -26,10 +27,9 @@ from treeforge.label import AnswerChecker
 from treeforge.label.extract import extract
 from treeforge.manifest import new_manifest
 from treeforge.problem import Problem, make_problem
-from treeforge.store.imported import SECTION, imported_values, value_rows, write_imported
+from treeforge.store.imported import SECTION, ImportedBlock
 from treeforge.store.run import RunFolder
-from treeforge.tree import Finish, TreeBuilder, TreeRecord
-from treeforge.value import Values
+from treeforge.tree import Finish, Tree, TreeBuilder
 from treeforge.verdict import NO_VERDICT, Verdict
 
 MAX_STEPS = 10_000
@@ -38,7 +38,7 @@ MAX_PROBLEM_BYTES = 2**29
 """Of one problem's rows: a tree must fit in memory, with several copies of its texts."""
 
 _MARKERS = ("The answer is", "\\boxed{", ANSWER)
-_SKIP = "or leave such rows out with --skip-bad-rows (skip_bad_rows=True)"
+_SKIP = "or leave such rows out with --skip-bad-rows"
 
 
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,11 +88,12 @@ def import_file(
             if not rows.problems:
                 why = found["first_skipped"] or "it has none with a step"
                 raise DataError(f"has no row that can be used: {why}", path=source)
-            endings = _write(folder, reader, source, rows)
+            endings, problems = _write(folder, reader, source, rows), len(rows.problems)
+            rows.problems.clear()  # The labels' own reading of the run has them again.
         waiting.unlink()
         labels = views.label(folder)
     return ImportReport(
-        problems=len(rows.problems),
+        problems=problems,
         steps=labels["nodes"],
         positive=labels["positive"],
         negative=labels["negative"],
@@ -182,31 +183,27 @@ def _write(folder: Path, reader: Reader, source: Path, rows: _Rows) -> dict[str,
         manifest[SECTION] = {"format": reader.name, "estimator": reader.estimator}
     endings: Counter[str] = Counter()
     checker = AnswerChecker(markers=_MARKERS)
+    estimator = reader.estimator or None
     with RunFolder.create(folder, manifest, rows.problems) as run:
+        assert run.journal is not None
         manifest["policy"] = {"backend": "imported", "format": reader.name}
         manifest["judge"] = f"{AnswerChecker.__module__}.{AnswerChecker.__qualname__}"
         manifest["problems"] |= {"count": len(run.problems), "digest": run.problems_digest()}
         for block in run.blocks:
-            tables = []
+            trees = ImportedBlock(folder / "trees", block, estimator)
             for number in run.members(block):
-                problem = run.problems[number]
-                record, values = _tree(problem, rows.of(number), reader, checker)
-                run.finish(number, record)
-                tables.append(value_rows(number, values))
-                verdicts = record.tree.verdict
-                endings.update(Verdict(code).name.lower() for code in verdicts[verdicts != NO_VERDICT].tolist())
-            if reader.estimator:
-                write_imported(folder / "trees", block, tables)
-        run.write_problems()
+                tree, values = _tree(run.problems[number], rows.of(number), reader, checker)
+                trees.add(number, tree, values)
+                run.journal.record_outcome(number, "done", f"imported from {reader.name}", tree.size)
+                endings.update(Verdict(code).name.lower() for code in tree.verdict[tree.verdict != NO_VERDICT].tolist())
+            trees.write()
         run.write_manifest()
-        run.tidy()
+    run.write_problems()  # How they ended stands in the journal by now.
     return dict(sorted(endings.items()))
 
 
-def _tree(
-    problem: Problem, rows: list[ImportedRow], reader: Reader, checker: AnswerChecker
-) -> tuple[TreeRecord, Values]:
-    """The tree of a problem's rows, and its values."""
+def _tree(problem: Problem, rows: list[ImportedRow], reader: Reader, checker: AnswerChecker) -> tuple[Tree, Floats]:
+    """The tree of a problem's rows, and its nodes' values, NaN for none."""
     builder = TreeBuilder()
     values: list[float | None] = [_mean([row.root_value for row in rows])]
     for row in rows:
@@ -217,8 +214,7 @@ def _tree(
             node[place] = builder.add(node[step.parent], text, finish=finish, answer=answer, verdict=verdict)
             values.append(step.value)
     value = np.array([np.nan if known is None else known for known in values])
-    record = TreeRecord(problem.problem_id, builder.freeze(), (), "done", f"imported from {reader.name}")
-    return record, imported_values(value, reader.estimator or "imported")
+    return builder.freeze(), value
 
 
 def _ending(

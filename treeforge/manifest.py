@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from treeforge.config import Recipe, RunConfig
-from treeforge.configuration import differences, to_dict
+from treeforge.configuration import convert, differences, to_dict
 from treeforge.errors import RecipeChangedError, RunError
 from treeforge.problem import Problem
+from treeforge.store.given import SECTION
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import SCHEMA_VERSION
 from treeforge.verdict import Judge
@@ -39,15 +40,25 @@ def new_manifest(config: RunConfig, source: str) -> dict[str, Any]:
     }
 
 
-def check_recipe(folder: RunFolder, recipe: Recipe, problems: Iterable[Problem] | None) -> None:
-    """Raise `RecipeChangedError` unless the run was started with this recipe, and these problems where given."""
-    changes = differences(folder.manifest["recipe"], to_dict(recipe))
+def check_recipe(
+    folder: RunFolder, recipe: Recipe, problems: Iterable[Problem] | None, given: dict[str, Any] | None = None
+) -> None:
+    """Raise `RecipeChangedError` unless the run was started with this recipe, and these problems where given.
+
+    `given` is the section of the solutions that the run shall label. A key that the manifest lacks, because the run is
+    older than the key, has its default.
+    """
+    changes = differences(to_dict(convert(folder.manifest["recipe"], Recipe)), to_dict(recipe))
     if problems is not None:
         here = [(p.problem_id, p.question, p.gold_answer) for p in problems]
         there = [(p.problem_id, p.question, p.gold_answer) for p in folder.problems]
         if here != there:
             same = len(set(here) & set(there))
             changes["problems"] = (f"{len(there)} problems", f"{len(here)}, {same} of them the same")
+    known = folder.manifest.get(SECTION)
+    if given and known and given["digest"] != known["digest"]:
+        before, now = (f"{of['solutions']} of {of['steps']} steps" for of in (known, given))
+        changes["given solutions"] = (before, f"{now}, not the same")
     if changes:
         raise RecipeChangedError(folder.path, changes)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
 from pathlib import Path
@@ -14,12 +15,23 @@ from pathlib import Path
 import msgspec
 
 from treeforge.errors import StorageError
-from treeforge.search.scheduler import Progress
+from treeforge.search.progress import Progress
 from treeforge.store.files import atomic_file
 
 _log = logging.getLogger("treeforge.pipeline")
 
-_COUNTERS = ("requests", "replayed", "completions", "tokens", "retries", "errors", "judged", "correct")
+_COUNTERS = (
+    "requests",
+    "replayed",
+    "completions",
+    "tokens",
+    "prompt_tokens",
+    "cached_tokens",
+    "retries",
+    "errors",
+    "judged",
+    "correct",
+)
 
 
 class Metrics:
@@ -29,7 +41,7 @@ class Metrics:
         """`prometheus`: a file for node_exporter's textfile collector, replaced whole each time."""
         self._path, self._seconds, self._prometheus = path, seconds, prometheus
         self._started = time.monotonic()
-        self._last = 0.0
+        self._last = -math.inf
         self._before: tuple[float, int, int] = (self._started, 0, 0)
         self._warned = False
 
@@ -45,7 +57,7 @@ class Metrics:
         row = {
             "time": round(time.time(), 3),
             "seconds": round(now - self._started, 3),
-            **msgspec.to_builtins(progress),
+            **{name: value for name, value in msgspec.to_builtins(progress).items() if value is not None},
             "completions_per_second": round((progress.completions - completions) / took, 3),
             "tokens_per_second": round((progress.tokens - tokens) / took, 3),
         }

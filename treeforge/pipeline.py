@@ -2,23 +2,25 @@
 
     problems ─> search ─> trees ─> label ─> compress ─> export
 
-`run` does all of it; `resume` goes on after any stop; `extend` adds problems or budget. Each has an async twin
-(`run_async` …) for callers that have an event loop. `label`, `recheck`, `compress` and `export` make views, for which
-no model is needed.
+`run` does all of it, `annotate` the same for solutions that are there already; `resume` goes on after any stop;
+`extend` adds problems or budget. Each has an async twin (`run_async` …) for callers that have an event loop. `label`,
+`recheck`, `compress` and `export` make views, for which no model is needed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from treeforge.config import BudgetConfig, Recipe, RunConfig
+from treeforge.annotating import PLAIN
+from treeforge.config import GIVEN_STRATEGIES, BudgetConfig, Recipe, RunConfig
 from treeforge.configuration import convert, differences, to_dict
 from treeforge.errors import ConfigError, RunError
 from treeforge.export import choose_formats
@@ -26,10 +28,12 @@ from treeforge.manifest import check_growable, check_recipe, never_started, new_
 from treeforge.pilot import Estimate, choose, estimate
 from treeforge.policy import open_policy
 from treeforge.problem import Problem
+from treeforge.recipes import load_config
 from treeforge.replay import Replayed
 from treeforge.replay import replay as replay_run
-from treeforge.search.scheduler import Progress
+from treeforge.search.progress import Progress
 from treeforge.sitting import OnProgress, Parts, open_judge, report_golds, search_folder
+from treeforge.store.given import SECTION, given_section, given_table
 from treeforge.store.run import RunFolder, distinct
 from treeforge.value import FROM_ELSEWHERE
 from treeforge.views import (
@@ -45,6 +49,7 @@ from treeforge.views import (
     recheck,
     recheck_async,
 )
+from treeforge.written import Written, given_solutions
 
 __all__ = [
     "Estimate",
@@ -52,6 +57,8 @@ __all__ = [
     "Parts",
     "Replayed",
     "RunResult",
+    "annotate",
+    "annotate_async",
     "compress",
     "compress_async",
     "dry_run",
@@ -102,6 +109,28 @@ async def run_async(
     return await asyncio.to_thread(_finish, folder, await search_folder(folder, given))
 
 
+async def annotate_async(
+    problems: Sequence[Problem],
+    solutions: Mapping[str, Sequence[Written]],
+    out: Path | str,
+    config: RunConfig | None = None,
+    *,
+    source: str = "",
+    format: str = PLAIN,
+    **parts: Any,
+) -> RunResult:
+    """Label the steps of solutions that are there already, by completions of the config's policy; then as `run_async`.
+
+    `solutions`: by problem id, each a text, the texts of its steps, or a `GivenSolution` (`read_solutions` reads files
+    of them). They are part of the run from then on, so that `resume` and `replay` need no file. Without `config`, that
+    of `load_config(given=True)`; `source` and `format` are noted in the manifest. `parts`: see `Parts`.
+    Raises `DataError` for a solution that cannot be used, and `ConfigError` for a strategy that samples its own.
+    """
+    settings = _with_given(config)
+    folder, given = _prepare_run(problems, Path(out), settings, source, Parts(**parts), (solutions, format))
+    return await asyncio.to_thread(_finish, folder, await search_folder(folder, given))
+
+
 async def resume_async(
     path: Path | str, *, recipe: Recipe | None = None, retry_errors: bool = False, **parts: Any
 ) -> RunResult:
@@ -139,6 +168,22 @@ def run(
     return _finish(folder, _sync(search_folder(folder, given)))
 
 
+def annotate(
+    problems: Sequence[Problem],
+    solutions: Mapping[str, Sequence[Written]],
+    out: Path | str,
+    config: RunConfig | None = None,
+    *,
+    source: str = "",
+    format: str = PLAIN,
+    **parts: Any,
+) -> RunResult:
+    """`annotate_async` for callers without an event loop."""
+    settings = _with_given(config)
+    folder, given = _prepare_run(problems, Path(out), settings, source, Parts(**parts), (solutions, format))
+    return _finish(folder, _sync(search_folder(folder, given)))
+
+
 def resume(path: Path | str, *, recipe: Recipe | None = None, retry_errors: bool = False, **parts: Any) -> RunResult:
     """`resume_async` for callers without an event loop."""
     folder = _prepare_resume(Path(path), recipe, retry_errors)
@@ -166,14 +211,19 @@ async def dry_run_async(
     pilot: float = 0.01,
     price: float | None = None,
     source: str = "",
+    solutions: Mapping[str, Sequence[Written]] | None = None,
+    format: str = PLAIN,
     **parts: Any,
 ) -> Estimate:
-    """What `run` would ask for and cost, from a pilot of that share of the problems (8 at least).
+    """What `run` would ask for and cost, or `annotate` with `solutions`, from a pilot of that share of the problems.
 
-    The pilot's trees are grown in `out` and stay there: `run` goes on from them, and nothing is paid for twice. `price`
-    is that of a million sampled tokens. Raises `RunError` where no tree of the pilot ended.
+    That is 8 problems at least. The pilot's trees are grown in `out` and stay there: `run` goes on from them, and
+    nothing is paid for twice. `price` is that of a million sampled tokens. Raises `RunError` where no tree of the pilot
+    ended.
     """
-    folder, given = _prepare_run(problems, Path(out), config or RunConfig(), source, Parts(**parts))
+    settings = (config or RunConfig()) if solutions is None else _with_given(config)
+    written = None if solutions is None else (solutions, format)
+    folder, given = _prepare_run(problems, Path(out), settings, source, Parts(**parts), written)
     chosen = choose(folder.problems, pilot, folder.manifest["recipe"]["seed"])
     progress = await search_folder(folder, given, chosen)
     costs = RunFolder.open(folder.path).costs(chosen)
@@ -201,24 +251,52 @@ def replay(path: Path | str, out: Path | str | None = None) -> Replayed:
     return _sync(replay_async(path, out))
 
 
+def _with_given(config: RunConfig | None) -> RunConfig:
+    """The config of a run that labels given solutions."""
+    config = config or load_config(given=True)
+    search = config.recipe.search
+    if search.strategy not in GIVEN_STRATEGIES:
+        raise ConfigError(
+            f"search.strategy: {search.strategy} samples its own solutions; given ones are labelled by "
+            + ", ".join(GIVEN_STRATEGIES)
+        )
+    try:
+        search = replace(search, given=True)
+    except ValueError as error:
+        raise ConfigError(f"search: {error}") from None
+    return replace(config, recipe=replace(config.recipe, search=search))
+
+
 def _prepare_run(
-    problems: Sequence[Problem], path: Path, config: RunConfig, source: str, parts: Parts
+    problems: Sequence[Problem],
+    path: Path,
+    config: RunConfig,
+    source: str,
+    parts: Parts,
+    written: tuple[Mapping[str, Sequence[Written]], str] | None = None,
 ) -> tuple[RunFolder, Parts]:
+    """A new run folder, or the one that is there. `written`: the solutions that it labels, and their file's format."""
+    if config.recipe.search.given and written is None:
+        raise ConfigError("search.given: a run samples its own solutions; given ones are for treeforge annotate")
     if not problems:
         raise ConfigError("there are no problems to run")
     if config.label.estimator in FROM_ELSEWHERE:
         raise ConfigError(f"label.estimator: {config.label.estimator} stands for labels that `treeforge import` read")
     problems = distinct(problems)
+    table, section = None, None
+    if written is not None:
+        solutions = given_solutions(problems, written[0], config.recipe)
+        table, section = given_table(solutions), given_section(solutions, source, written[1])
     machine = parts.machine or config.machine
     # A policy that cannot be made is an error before there is a folder.
     policy = parts.policy or open_policy(config.recipe, machine, path / "logs")
     judge = parts.judge or open_judge(config.recipe)
     choose_formats(config.export.formats)
-    given = msgspec.structs.replace(parts, machine=machine, policy=policy, judge=judge)
+    settled = replace(parts, machine=machine, policy=policy, judge=judge)
     there = RunFolder.open(path) if (path / "manifest.json").exists() else None
     if there is not None and not never_started(there):
         folder = there
-        check_recipe(folder, config.recipe, problems)
+        check_recipe(folder, config.recipe, problems, section)
         with folder:
             folder.lock()
             views = {"label": config.label, "compress": config.compress, "export": config.export}
@@ -227,8 +305,9 @@ def _prepare_run(
     else:
         if parts.judge is None:
             report_golds(problems, parts.lines)
-        folder = RunFolder.create(path, new_manifest(config, source), problems, replace=there is not None)
-    return folder, given
+        manifest = new_manifest(config, source) | ({} if section is None else {SECTION: section})
+        folder = RunFolder.create(path, manifest, problems, given=table, replace=there is not None)
+    return folder, settled
 
 
 def _prepare_resume(path: Path, recipe: Recipe | None, retry_errors: bool) -> RunFolder:
@@ -260,6 +339,11 @@ def _prepare_extend(
                 )
         if parts.judge is None:
             report_golds(problems, parts.lines)
+        if problems and SECTION in folder.manifest:
+            raise ConfigError(
+                f"{path} labels solutions that were given, and problems without any cannot be added; label others with "
+                "`treeforge annotate` in a run folder of their own"
+            )
         added = folder.add_problems(problems)
         if not added and new == old:
             raise ConfigError(
@@ -295,5 +379,6 @@ def _sync(call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(call)
     call.close()
     raise RunError(
-        "an event loop is running here (a notebook?): await run_async, resume_async, extend_async or search_async"
+        "an event loop is running here (a notebook?): await run_async, annotate_async, resume_async, extend_async or "
+        "search_async"
     )

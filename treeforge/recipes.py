@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from treeforge.config import RunConfig
 from treeforge.configuration import convert, load, parse_overrides, to_dict
 from treeforge.errors import ConfigError
@@ -23,6 +25,7 @@ _SCRIPTED = "scripted"
 _VLLM = "vllm"
 # An engine batches as many sequences as its memory holds (vLLM's own limit is 256 to 1024), a request has several.
 _VLLM_CONCURRENCY = 256
+_GIVEN_WAVE = 32
 
 
 def preset_names() -> list[str]:
@@ -39,11 +42,19 @@ def load_config(
     backend: str | None = None,
     model: str | None = None,
     preset: str | None = None,
+    given: bool = False,
 ) -> RunConfig:
     """Resolve a configuration. Raises `ConfigError` (key and allowed values) or `DataError` (file and position).
 
+    A local model by its `hf://` name is named by its commit from here on, since a branch may move while a run is
+    stopped; the errors of `treeforge.policy.hub.pinned`.
+
     Without a preset, the model's own is taken: that of the model registry, `scripted` for the scripted policy,
     `qwen-chat` otherwise.
+
+    `given`: for `annotate`. Then the search settings of a preset give way to `step-rollouts` from given solutions, with
+    large waves, since no request depends on an answer. `adaptive`, whose requests do, and which leaves steps unasked,
+    has small ones, and labels by the estimator `smoothed` unless another one is named.
     """
     overrides = list(overrides)
     if backend is not None:
@@ -58,7 +69,13 @@ def load_config(
     base: dict[str, Any] = {} if preset == "custom" else {"recipe": _preset_recipe(preset)}
     if chosen_backend == _VLLM:
         base["machine"] = {"concurrency": _VLLM_CONCURRENCY}
-    return load(path, overrides, base=base)
+    if given:
+        search = {"strategy": "step-rollouts", "given": True, "wave": _GIVEN_WAVE}
+        base["recipe"] = base.get("recipe", {}) | {"search": search}
+        if load(path, overrides, base=base).recipe.search.strategy == "adaptive":
+            del search["wave"]
+            base["label"] = {"estimator": "smoothed"}
+    return _pinned(load(path, overrides, base=base))
 
 
 def named_check_policy(preset: str | None = None, overrides: Iterable[str] = ()) -> CheckPolicy:
@@ -73,6 +90,17 @@ def named_check_policy(preset: str | None = None, overrides: Iterable[str] = ())
     if changes := parse_overrides(overrides):
         policy = convert({**to_dict(policy), "name": "custom", **changes}, CheckPolicy)
     return policy
+
+
+def _pinned(config: RunConfig) -> RunConfig:
+    from treeforge.policy.hub import hub_file, pinned
+
+    policy = config.recipe.policy
+    file = hub_file(policy.model) if policy.backend == "local" else None
+    if file is None:
+        return config
+    policy = msgspec.structs.replace(policy, model=pinned(file).name)
+    return msgspec.structs.replace(config, recipe=msgspec.structs.replace(config.recipe, policy=policy))
 
 
 def _named(path: Path | None, overrides: list[str]) -> dict[str, str]:

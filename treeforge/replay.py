@@ -22,12 +22,14 @@ from treeforge.errors import RunError
 from treeforge.hashing import file_sha256
 from treeforge.manifest import check_identity
 from treeforge.sample import Request, Sample
-from treeforge.search.scheduler import Forest, Progress
+from treeforge.search.progress import Progress
+from treeforge.search.scheduler import Forest
 from treeforge.store.files import storage_error
+from treeforge.store.given import GIVEN, open_given
 from treeforge.store.journal import Journal
 from treeforge.store.opinions import copy_opinions
-from treeforge.store.run import OPEN, RunFolder
-from treeforge.store.tables import same_rows
+from treeforge.store.run import GIVEN_FILE, OPEN, RunFolder
+from treeforge.store.tables import read_table, same_rows
 from treeforge.verdict import Judge
 from treeforge.views import compress, export, label
 
@@ -140,8 +142,11 @@ async def _grow(
     policy, judge = JournalOnly(source), make_judge(recipe)
     try:
         check_identity(source, policy.identity, judge)
+        given = open_given(source)
+        table = read_table(source.path / GIVEN_FILE, GIVEN) if given else None
         # Until there is a policy's identity, a folder needs no journal.
-        with RunFolder.create(path, deepcopy(source.manifest) | {"policy": None}, source.problems) as folder:
+        manifest = deepcopy(source.manifest) | {"policy": None}
+        with RunFolder.create(path, manifest, source.problems, given=table) as folder:
             folder.manifest = deepcopy(source.manifest)
             folder.write_manifest()
             forest = Forest(
@@ -152,6 +157,7 @@ async def _grow(
                 _Reader(journal),
                 folder.finish,
                 progress=progress,
+                given=given.of if given else None,
                 clock=time.monotonic,
             )
             await forest.grow((number, source.problems[number]) for number in ended)

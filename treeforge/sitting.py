@@ -20,9 +20,12 @@ from treeforge.label import AnswerChecker, CheckStatistics, gold_problem
 from treeforge.manifest import check_identity
 from treeforge.metrics import Metrics
 from treeforge.policy import Policy, open_policy
+from treeforge.policy.base import prompt_cache
 from treeforge.printable import one_line
 from treeforge.problem import Problem
-from treeforge.search.scheduler import Forest, Progress
+from treeforge.search.progress import Progress
+from treeforge.search.scheduler import Forest
+from treeforge.store.given import open_given
 from treeforge.store.run import RunFolder
 from treeforge.verdict import Judge
 
@@ -83,6 +86,7 @@ async def _grow(
     numbers: Sequence[int],
 ) -> None:
     assert folder.journal is not None
+    given = open_given(folder)
     if isinstance(judge, AnswerChecker):
         await asyncio.to_thread(judge.start, [folder.problems[number].gold_answer for number in numbers])
     async with _started(parts.policy or open_policy(recipe, machine, folder.path / "logs")) as model:
@@ -100,11 +104,12 @@ async def _grow(
             folder.finish,
             identity=folder.manifest["policy"],
             progress=progress,
+            given=given.of if given else None,
             clock=time.monotonic,
         )
         prometheus = Path(machine.prometheus) if machine.prometheus else None
         metrics = Metrics(folder.path / "logs" / "metrics.jsonl", machine.metrics_seconds, prometheus)
-        async with _reported(progress, metrics, parts.on_progress):
+        async with _reported(progress, model, metrics, parts.on_progress):
             await forest.grow((number, folder.problems[number]) for number in numbers)
 
 
@@ -176,6 +181,8 @@ def _sitting(folder: RunFolder, progress: Progress, judge: Judge) -> Iterator[No
             "tokens": progress.tokens,
             "trees": progress.finished,
         }
+        if progress.prompt_tokens is not None:
+            note |= {"prompt_tokens": progress.prompt_tokens, "cached_tokens": progress.cached_tokens}
         if statistics is not None and checked is not None:
             note["checker"] = msgspec.to_builtins(statistics.since(checked))
         with suppress(OSError), (folder.path / "logs" / "run.jsonl").open("ab") as stream:
@@ -189,12 +196,19 @@ def _statistics(judge: Judge) -> CheckStatistics | None:
 
 
 @asynccontextmanager
-async def _reported(progress: Progress, metrics: Metrics, on_progress: OnProgress | None) -> AsyncIterator[None]:
+async def _reported(
+    progress: Progress, model: Policy, metrics: Metrics, on_progress: OnProgress | None
+) -> AsyncIterator[None]:
+    def report(*, final: bool = False) -> None:
+        if (cache := prompt_cache(model)) is not None:
+            progress.prompt_tokens, progress.cached_tokens = cache.prompt, cache.cached
+        metrics.update(progress, final=final)
+        if on_progress is not None:
+            on_progress(progress)
+
     async def tick() -> None:
         while True:
-            metrics.update(progress)
-            if on_progress is not None:
-                on_progress(progress)
+            report()
             await asyncio.sleep(0.2)
 
     ticker = asyncio.create_task(tick())
@@ -202,6 +216,4 @@ async def _reported(progress: Progress, metrics: Metrics, on_progress: OnProgres
         yield
     finally:
         ticker.cancel()
-        metrics.update(progress, final=True)
-        if on_progress is not None:
-            on_progress(progress)
+        report(final=True)

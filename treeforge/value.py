@@ -83,7 +83,8 @@ class Values:
     value: NDArray[np.float64]
     """float64[n] in [0, 1]; NaN where nothing below the node was decided."""
     rollouts: NDArray[np.int64]
-    """int64[n]: decided outcomes at or below the node; `visit_mean`: N, those that the search backed up."""
+    """int64[n]: decided outcomes at or below the node; `visit_mean`: N, those that the search backed up; `policy_mean`:
+    without those below steps that stand for no sample (multiplicity 0), which are in no value above."""
     undecided: NDArray[np.int64]
     """int64[n]: undecided outcomes at or below the node."""
     stderr: NDArray[np.float64]
@@ -139,8 +140,10 @@ def estimate(
     levels = Levels.of(evidence)
     decided = outcomes(evidence, truncated=truncated, undecided="left out")
     undecided = undecided_outcomes(evidence, truncated=truncated)
+    # What lies below a step that stands for no sample is in no value above it, and so in no count.
+    counted = evidence.multiplicity > 0 if estimator == "policy_mean" else None
     if undecided.any():
-        undecided = subtree_sums(levels, undecided)
+        undecided = subtree_sums(levels, undecided, counted)
     if estimator == "visit_mean":
         completions = evidence.visits.astype(np.float64)
         means, pessimist, optimist = (
@@ -158,7 +161,7 @@ def estimate(
                 for as_if in _UNDECIDED_AS
             )
         ended = np.where(decided.ended, whole(evidence.multiplicity), 0.0)
-        completions = subtree_sums(levels, decided.own + ended)
+        completions = subtree_sums(levels, decided.own + ended, counted)
     known = ~np.isnan(means.value)
     low, high = _interval(pessimist, optimist, confidence)
     low, high = np.where(known, low, 0.0), np.where(known, high, 1.0)

@@ -12,7 +12,8 @@ from treeforge.config import Machine
 from treeforge.errors import PolicyError, PolicyUnavailableError, RequestFailedError, StorageError
 from treeforge.policy import ScriptedPolicy, World
 from treeforge.sample import Sample
-from treeforge.search.scheduler import Forest, Progress
+from treeforge.search.progress import Progress
+from treeforge.search.scheduler import Forest
 from treeforge.search.strategies import STRATEGIES
 
 

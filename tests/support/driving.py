@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from support.runs import EqualStringJudge, problems
 
-from treeforge.config import BudgetConfig, Recipe, SearchConfig
+from treeforge.config import BudgetConfig, Recipe, SearchConfig, StepsConfig
 from treeforge.configuration import convert
+from treeforge.given import GivenSolution
 from treeforge.policy import SCRIPTED_STEPS, ScriptedPolicy, World
 from treeforge.sample import Request, Sample
 from treeforge.search.growing import GrowingTree, request_base
@@ -40,13 +41,21 @@ def drive(
     policy: Any = None,
     judge: Any = None,
     scorer: Any = None,
+    given: Sequence[GivenSolution] = (),
+    steps: StepsConfig = SCRIPTED_STEPS,
     **search: Any,
 ) -> tuple[GrowingTree, list[list[Request]], tuple[str, str]]:
-    """Grow one tree; returns (growing tree, waves, (status, reason))."""
-    recipe = Recipe(steps=SCRIPTED_STEPS, search=convert(search, SearchConfig), budget=budget or BudgetConfig())
+    """Grow one tree, from `given` solutions where there are some; returns (growing tree, waves, (status, reason))."""
+    settings = convert(search | ({"given": True} if given else {}), SearchConfig)
+    recipe = Recipe(steps=steps, search=settings, budget=budget or BudgetConfig())
     policy = policy or ScriptedPolicy(world or World())
     tree = GrowingTree(
-        0, problems(problem + 1)[problem], recipe, judge or EqualStringJudge(), request_base(recipe, policy.identity)
+        0,
+        problems(problem + 1)[problem],
+        recipe,
+        judge or EqualStringJudge(),
+        request_base(recipe, policy.identity),
+        given,
     )
     strategy = start(tree, recipe.search, recipe.budget, scorer)
     waves: list[list[Request]] = []

@@ -8,6 +8,8 @@ import signal
 import sys
 from typing import Any
 
+from treeforge.printable import printable
+
 _EXIT_INTERRUPTED = 130
 _EXIT_TERMINATED = 143
 
@@ -18,7 +20,7 @@ class _Brief(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         brief = copy.copy(record)
         brief.exc_info = brief.exc_text = None
-        return super().format(brief)
+        return printable(super().format(brief))
 
 
 def main() -> None:
@@ -41,9 +43,8 @@ def invoke(arguments: list[str]) -> int:
         terminated = True
         signal.raise_signal(signal.SIGINT)
 
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # as in `treeforge … &` of a script, where SIGTERM must stop us
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in `treeforge … &` of a script, where SIGTERM must stop us.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, terminate)
     logger = logging.getLogger("treeforge")
@@ -64,6 +65,6 @@ def invoke(arguments: list[str]) -> int:
             return _EXIT_TERMINATED if terminated else _EXIT_INTERRUPTED
         return code
     except TreeforgeError as error:
-        print(f"treeforge: {error}", file=sys.stderr)
+        print(f"treeforge: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     return 0

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from treeforge.cli import (
+    annotate,
     check,
     extend,
     import_,
@@ -22,6 +23,7 @@ from treeforge.cli import (
     show,
     stages,
     stats,
+    view,
 )
 
 app = typer.Typer(
@@ -33,6 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command(name="run")(run.run)
+app.command(name="annotate")(annotate.annotate)
 app.command(name="resume")(resume.resume)
 app.command(name="extend")(extend.extend)
 app.command(name="search")(stages.search)
@@ -45,6 +48,7 @@ app.command(name="pull")(pull.pull)
 app.command(name="stats")(stats.stats)
 app.command(name="quality")(quality.quality)
 app.command(name="show")(show.show)
+app.command(name="view")(view.view)
 app.command(name="replay")(replay.replay)
 app.command(name="journal")(journal.journal)
 app.command(name="check", context_settings={"ignore_unknown_options": True})(check.check)

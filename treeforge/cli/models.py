@@ -15,9 +15,21 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A name from `treeforge models list`.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A name from `treeforge models list`, or hf://OWNER/NAME/FILE.gguf@REVISION.",
+        show_default=False,
+    ),
+]
 NameOrPath = Annotated[
-    str, typer.Argument(metavar="NAME", help="A name from the list, or the path of a GGUF file.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A name from the list, hf://OWNER/NAME/FILE.gguf@REVISION, or the path of a GGUF file.",
+        show_default=False,
+    ),
 ]
 
 

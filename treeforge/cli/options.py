@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from treeforge.config import Machine
     from treeforge.pilot import Estimate
     from treeforge.pipeline import RunResult
-    from treeforge.search.scheduler import Progress
+    from treeforge.search.progress import Progress
+    from treeforge.store.problems import BadRow
     from treeforge.views import ExportSummary
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
@@ -38,6 +39,33 @@ ServersFile = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option("--preset", metavar="NAME", help="Check policy: default, strict, math-verify-like or prm800k."),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help="A name of `treeforge models list`, a GGUF file, hf://OWNER/NAME/FILE.gguf@REVISION, or the server's "
+        "model name.",
+    ),
+]
+StepPreset = Annotated[
+    str | None, typer.Option("--preset", help="Step format: smollm, qwen-chat, qwen-math, hrm-paper.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="The run seed.")]
+Replicas = Annotated[
+    int | None,
+    typer.Option("--replicas", min=1, help="--policy vllm: start so many servers, each on a GPU of its own."),
+]
+QuestionField = Annotated[str | None, typer.Option("--question-field", help="Field of the question.")]
+AnswerField = Annotated[str | None, typer.Option("--answer-field", help="Field of the gold answer.")]
+IdField = Annotated[str | None, typer.Option("--id-field", help="Field of the problem's id.")]
+SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and list them.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Grow a pilot only, and say what the whole run would ask for and cost.")
+]
+Pilot = Annotated[float, typer.Option("--pilot", min=0.0, max=1.0, help="The pilot's share of the problems.")]
+Price = Annotated[
+    float | None, typer.Option("--price", min=0.0, help="Price of a million sampled tokens.", show_default=False)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -63,17 +91,34 @@ def machine_overrides(
     return overrides
 
 
+def named_overrides(named: Mapping[str, object]) -> list[str]:
+    """Overrides of keys for which a flag was given (not None)."""
+    return [f"{key}={value}" for key, value in named.items() if value is not None]
+
+
+def print_skipped(path: str, skipped: Iterable[BadRow]) -> None:
+    """Say on stderr which rows of a file were left out, and why."""
+    for row in skipped:
+        field = f"field '{row.field}' " if row.field else ""
+        where = f"{path}:{row.line}" if row.line else path
+        typer.echo(f"skipped {where}: {field}{row.why}. {row.fix}", err=True)
+
+
+def source_name(path: str) -> str:
+    """What the manifest and the card, which is published, say of an input file: its name, not where it lay."""
+    return path if "://" in path else Path(path).name
+
+
 def machine_for(path: Path, file: Path | None, overrides: list[str]) -> Machine:
     """The machine half of an existing run, with what a file and overrides change; another recipe is refused."""
-    from treeforge.configuration import differences, load, to_dict
-    from treeforge.errors import RecipeChangedError
+    from treeforge.configuration import load
+    from treeforge.manifest import check_recipe
     from treeforge.store.run import RunFolder
 
-    manifest = RunFolder.open(path).manifest
-    base = {key: manifest[key] for key in ("recipe", "machine", "label", "compress", "export")}
+    folder = RunFolder.open(path)
+    base = {key: folder.manifest[key] for key in ("recipe", "machine", "label", "compress", "export")}
     config = load(file, overrides, base=base)
-    if changes := differences(base["recipe"], to_dict(config.recipe)):
-        raise RecipeChangedError(path, changes)
+    check_recipe(folder, config.recipe, None)
     return config.machine
 
 
@@ -108,7 +153,7 @@ def progress_line(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 
 def progress_text(progress: Progress, seconds: float, finished_before: int) -> str:
-    """Trees done, completions/s, tokens/s, share correct, time left."""
+    """Trees done, completions/s, tokens/s, share of prompts from the prefix cache, share correct, time left."""
     seconds = max(seconds, 1e-9)
     done = progress.finished - finished_before
     left = (progress.trees - progress.finished) * seconds / done if done else None
@@ -121,11 +166,17 @@ def progress_text(progress: Progress, seconds: float, finished_before: int) -> s
         f"{progress.in_flight} in flight",
         "ETA " + ("–" if left is None else _duration(left)),
     ]
+    if progress.prompt_tokens:
+        parts.insert(3, f"{_cached_share(progress):.0%} of prompts from cache")
     if progress.replayed:
         parts.insert(1, f"{progress.replayed} requests from the journal")
     if progress.retries:
         parts.append(f"{progress.retries} retries")
     return " · ".join(parts)
+
+
+def _cached_share(progress: Progress) -> float:
+    return (progress.cached_tokens or 0) / (progress.prompt_tokens or 1)
 
 
 def _duration(seconds: float) -> str:
@@ -149,6 +200,12 @@ def print_result(result: RunResult, as_json: bool) -> None:
         print_json(data)
         return
     typer.echo(f"{result.path}: " + ", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
+    progress = result.progress
+    if progress.prompt_tokens:
+        typer.echo(
+            f"  {progress.tokens:,} tokens, {progress.tokens / max(progress.search_seconds, 1e-9):,.0f} a second; "
+            f"{_cached_share(progress):.1%} of {progress.prompt_tokens:,} prompt tokens from the prefix cache"
+        )
     if dataset is None:
         typer.echo("No tree could be labelled, so there is nothing to export. `treeforge stats` says why.")
         return

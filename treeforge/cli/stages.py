@@ -80,8 +80,13 @@ def export(
         typer.Option(
             "--format",
             help="hrm, nodes, prm, math-shepherd, prm800k, rlhflow, tokens, preference, kto, orm, sft, rl or "
-            "processbench. May be repeated; the first becomes the dataset's default configuration.",
+            "processbench. May be repeated; the first becomes the dataset's default configuration. Or graphml, dot, "
+            "mermaid: a file a tree, in RUN/graphs.",
         ),
+    ] = None,
+    problem: Annotated[
+        list[str] | None,
+        typer.Option("--problem", metavar="PROBLEM", help="graphml, dot, mermaid: only this tree. Repeatable."),
     ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(metavar="PATH_OR_NAME", help="Of tokens: a tokenizer.json, its folder, or a Hub name.")
@@ -112,8 +117,7 @@ def export(
     from treeforge.config import ExportConfig
     from treeforge.printable import one_line
 
-    flags = {
-        "formats": formats or None,
+    filters = {
         "tokenizer": tokenizer,
         "min_rollouts": min_rollouts,
         "max_interval": max_interval,
@@ -122,6 +126,9 @@ def export(
         "where": where,
         "decontaminate": decontaminate or None,
     }
+    if _export_graphs(run, out, formats or [], problem or [], bool(set_) or any(filters.values()), json):
+        return
+    flags = {"formats": formats or None, **filters}
     summary = pipeline.export(run, stage_config(run, "export", ExportConfig, set_, flags), out=out)
     if json:
         options.print_json(
@@ -141,6 +148,32 @@ def export(
         typer.echo(f"Dropped: {count:,} × {reason}")
     for name, ids in summary.contaminated.items():
         typer.echo(f"Share an n-gram with {one_line(name)}, left out: {len(ids):,} problems, listed on the card")
+
+
+def _export_graphs(
+    run: Path, out: Path | None, formats: list[str], problems: list[str], other_options: bool, json: bool
+) -> bool:
+    """Write trees as graphs where `formats` asks for that; whether it did."""
+    from treeforge.errors import ConfigError
+    from treeforge.view.graphs import choose_graph_formats, write_graphs
+
+    chosen = choose_graph_formats(formats)
+    if not chosen:
+        if problems:
+            raise ConfigError("--problem goes with --format graphml, dot or mermaid")
+        return False
+    if other_options:
+        raise ConfigError(f"--format {', '.join(chosen)} writes whole trees; of the other options it takes --problem")
+    from treeforge.store.run import RunFolder
+
+    folder = RunFolder.open(run)
+    out = out or run / "graphs"
+    trees = write_graphs(folder, out, chosen, [folder.number_of(problem) for problem in problems])
+    if json:
+        options.print_json({"path": str(out), "trees": trees, "files": trees * len(chosen)})
+    else:
+        typer.echo(f"{out}: {trees:,} trees as {', '.join(chosen)}")
+    return True
 
 
 def stage_config(

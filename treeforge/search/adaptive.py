@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,8 @@ from treeforge.search.solutions import sample_solutions
 from treeforge.tree import Finish, Rollout, Tree
 from treeforge.verdict import NO_VERDICT, Verdict
 
+MAX_GIVEN_STEPS = 1000
+"""Given steps below one first step, at most: each completion is weighed for each label, in memory for all pairs."""
 _LEAST_PRICE = 0.05
 """Of a completion, as a share of a whole solution's tokens: the prompt and the request have a price too."""
 
@@ -41,7 +44,7 @@ def adaptive(
     took from there, as a share of the whole. The best `wave` requests are asked together, each chosen as if those
     before it had come out as expected. The tree is done where no request is worth `adaptive.min_gain`, the same for
     every problem: so tokens go to the problems and steps where they decide most, without any tree knowing of another.
-    `simulations` does not limit it.
+    `simulations` does not limit it. With `given` the solutions are the given ones.
     """
     settings = config.adaptive
     if reason := (yield from sample_solutions(tree, config, budget, screening)):
@@ -49,6 +52,11 @@ def adaptive(
     evidence = _Evidence(tree.builder.freeze(), config)
     if not len(evidence.steps):
         return "done", "no solution has a step to ask about"
+    if config.given and evidence.largest > MAX_GIVEN_STEPS:
+        return "failed", (
+            f"{evidence.largest} given steps begin alike; adaptive weighs all of them against each other, "
+            f"{MAX_GIVEN_STEPS} at most: use step-rollouts or omega"
+        )
     while True:
         if reason := spent_budget(tree, budget):
             return "exhausted", reason
@@ -83,9 +91,12 @@ class _Evidence:
         self._statistic = above(settings.threshold) if settings.target == "hard" else GRID
         self._seen = config.children // 2 if settings.split else config.children
         self._price = np.full(tree.size, np.inf)
-        self._price[self.steps] = _shares_left(tree)[self.steps] * config.children
+        tokens = np.array([len(text) for text in tree.text]) if config.given else tree.token_count
+        self._price[self.steps] = _shares_left(tree, tokens)[self.steps] * config.children
         self._levels = levels(tree.parent, tree.depth)
         self._branches = branches(tree.parent, tree.depth)
+        self.largest = max((len(branch.rows) for branch in self._branches), default=0)
+        """Steps of the largest branch."""
         self._branch_of = {row: branch for branch in self._branches for row in branch.rows.tolist()}
 
     def choose(self) -> list[int]:
@@ -125,9 +136,12 @@ class _Evidence:
             self._price[node] = np.inf  # the same would come of it again
 
 
-def _shares_left(tree: Tree) -> Floats:
-    """float64[n]: tokens from each node to the ends below it, on average, as a share of a whole solution's."""
-    tokens = np.maximum(tree.token_count, 1).astype(np.float64)  # a policy may not count them
+def _shares_left(tree: Tree, tokens: NDArray[np.integer[Any]]) -> Floats:
+    """float64[n]: tokens from each node to the ends below it, on average, as a share of a whole solution's.
+
+    `tokens`: integer[n], of each step; of given solutions nobody counted them, and characters stand for them.
+    """
+    tokens = np.maximum(tokens, 1).astype(np.float64)  # a policy may not count them
     tokens[0] = 0.0
     samples = np.where(tree.is_leaf, np.maximum(tree.multiplicity, 1.0), 0.0)
     left = np.zeros(tree.size)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from treeforge.answers import states_answer
 from treeforge.config import Recipe
+from treeforge.given import GivenSolution
 from treeforge.hashing import chain, derive_seed, digest, digest_object, encode_text, request_digest
 from treeforge.policy.steps import ends_thinking, parse, starts_thinking
 from treeforge.problem import Problem
@@ -39,6 +41,7 @@ class GrowingTree:
         "base",
         "builder",
         "errors",
+        "given",
         "judge",
         "max_steps",
         "merge",
@@ -53,7 +56,15 @@ class GrowingTree:
         "tokens",
     )
 
-    def __init__(self, number: int, problem: Problem, recipe: Recipe, judge: Judge, base: bytes) -> None:
+    def __init__(
+        self,
+        number: int,
+        problem: Problem,
+        recipe: Recipe,
+        judge: Judge,
+        base: bytes,
+        given: Sequence[GivenSolution] = (),
+    ) -> None:
         self.number = number
         self.problem = problem
         self.recipe = recipe
@@ -63,6 +74,8 @@ class GrowingTree:
         self.max_steps = recipe.search.max_steps
         self.judge = judge
         self.base = base
+        self.given = given
+        """Solutions to start from, with `search.given`."""
         self.builder = TreeBuilder()
         self.rollouts: list[Rollout] = []
         """The rollouts table's rows, in the order in which they were applied."""
@@ -199,11 +212,22 @@ class GrowingTree:
             if verdict != _UNDECIDED:
                 self._back_up(row, 1, int(verdict == _CORRECT))
 
-    def prefix_node(self, node: int, step: str, tokens: int, logprob: float, ending: Ending | None = None) -> int:
-        """The child of `node` for the next step of an own rollout: found, or added with multiplicity 0.
+    def ending(self, node: int, step: str) -> Ending | None:
+        """How a solution ends with this step after `node`; None where it does not, or inside a thinking section.
 
-        The rollout stays an own rollout of the node that it started from, so that the child stands for no sample beside
-        it. `ending` is that of the rollout, where the step is its last one.
+        It does where the step is right, or plainly states an answer: a judge may take any last words for one.
+        """
+        if self.steps.think_close and ends_thinking(step, self.steps, thinking=node in self._thinking):
+            return None
+        verdict, answer, finish = self._verdict([step], _STOP)
+        plainly = any(marker in step for marker in self.steps.answer_markers) or states_answer(step)
+        return (finish, answer, verdict) if finish == _ANSWERED and (plainly or verdict == _CORRECT) else None
+
+    def prefix_node(self, node: int, step: str, tokens: int, logprob: float, ending: Ending | None = None) -> int:
+        """The child of `node` for the next step of an own rollout or given solution: found, or with multiplicity 0.
+
+        A rollout stays an own rollout of the node that it started from, and a given solution is no sample, so that the
+        child stands for no sample beside it. `ending` is the whole's, where the step is its last one.
         """
         found = self._find(node, step, ending[0] if ending else _OPEN)
         if found is not None:

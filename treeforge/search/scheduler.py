@@ -12,31 +12,24 @@ import asyncio
 import contextlib
 import heapq
 import logging
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Protocol, get_args
-
-import msgspec
+from typing import Any, Protocol
 
 from treeforge.config import Machine, Recipe
-from treeforge.errors import PolicyError, PolicyUnavailableError, RequestFailedError, StorageError
+from treeforge.errors import StorageError
+from treeforge.given import GivenSolution
 from treeforge.policy.base import ImmediatePolicy, Policy
-from treeforge.policy.steps import clean_text
 from treeforge.problem import Problem
-from treeforge.sample import FinishReason, Request, Sample
+from treeforge.sample import Request, Sample
+from treeforge.search.asking import Asker
 from treeforge.search.growing import GrowingTree, request_base
+from treeforge.search.progress import Progress
 from treeforge.search.strategies import Scorer, Strategy, start
 from treeforge.tree import TreeRecord
 from treeforge.verdict import Judge
 
 _log = logging.getLogger("treeforge.search")
-
-_PATIENCE = 3
-"""A policy keeps `machine.request_timeout` itself, an attempt at a time and not counting its queue; one that hangs
-nevertheless is cut off after this many times as long."""
-
-_FINISH_REASONS = get_args(FinishReason)
 
 _TURN_SECONDS = 0.02
 """The event loop gets its turn this often, for signals, progress and arriving replies."""
@@ -71,40 +64,6 @@ class SampleLog(Protocol):
         ...
 
 
-class Progress(msgspec.Struct):
-    """Counters of one sitting, updated in place."""
-
-    trees: int = 0
-    """Trees in this run."""
-    finished: int = 0
-    """Trees that ended, including those that had ended before this sitting."""
-    open: int = 0
-    in_flight: int = 0
-    requests: int = 0
-    """Answered by the policy in this sitting."""
-    replayed: int = 0
-    """Answered from the journal in this sitting."""
-    completions: int = 0
-    """Sampled by the policy in this sitting."""
-    tokens: int = 0
-    """Sampled by the policy in this sitting."""
-    run_tokens: int = 0
-    """Sampled by the policy in all sittings."""
-    run_completions: int = 0
-    """Sampled by the policy in all sittings."""
-    run_nodes: int = 0
-    """Nodes of all trees by now."""
-    retries: int = 0
-    errors: int = 0
-    """Requests given up in this sitting."""
-    judged: int = 0
-    """Outcomes in the trees that ended in this sitting."""
-    correct: int = 0
-    """Of these, correct."""
-    search_seconds: float = 0.0
-    """Wall time of this sitting's search, without the time the policy took to start; set at its end."""
-
-
 class _OpenTree:
     __slots__ = ("cutoff", "growing", "missing", "nodes", "opened", "replies", "rows", "strategy", "waves")
 
@@ -122,7 +81,7 @@ class Forest:
     """Grows one run's trees. Make one, then `await forest.grow(problems)` once.
 
     `identity` is the policy's in the digests of requests; that of `policy` where it is not given. `scorer` is for the
-    strategy `beam`, in place of the one that the recipe names.
+    strategy `beam`, in place of the one that the recipe names; `given` gives a tree's solutions for `search.given`.
     """
 
     def __init__(
@@ -137,14 +96,16 @@ class Forest:
         identity: dict[str, Any] | None = None,
         progress: Progress | None = None,
         scorer: Scorer | None = None,
+        given: Callable[[int], Sequence[GivenSolution]] | None = None,
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.recipe, self.machine = recipe, machine
-        self.policy, self.judge, self.journal, self.finished = policy, judge, journal, finished
+        self.judge, self.journal, self.finished = judge, journal, finished
         self.progress = progress or Progress()
-        self._scorer = scorer
-        self._clock, self._sleep = clock, sleep
+        self._scorer, self._given = scorer, given
+        self._clock = clock
+        self._asker = Asker(policy, machine, self.progress, clock=clock, sleep=sleep)
         self._sample_now = policy.sample_now if isinstance(policy, ImmediatePolicy) else None
         self._base = request_base(recipe, policy.identity if identity is None else identity)
         self._waiting: list[tuple[int, int, int, _OpenTree, Request]] = []
@@ -153,13 +114,9 @@ class Forest:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
-        self._patience = _PATIENCE * machine.request_timeout
-        self._attempts: dict[asyncio.Task[Any], float] = {}
-        self._overdue: set[asyncio.Task[Any]] = set()
         self._more = True
         self._ended: list[tuple[int, TreeRecord]] = []
         self._limited = any(recipe.budget.journaled)
-        self._answered = 0
         self._started = 0.0
         self._settled = 0.0
         self._settling: asyncio.TimerHandle | None = None
@@ -171,7 +128,7 @@ class Forest:
         written; everything answered until then is in the journal. Cancelling leaves a journal to resume from.
         """
         self._started = self._clock()
-        watchdog = asyncio.create_task(self._watch())
+        watchdog = asyncio.create_task(self._asker.watch())
         try:
             while True:
                 worked_out = self._work(problems)
@@ -231,7 +188,8 @@ class Forest:
             self._settle()
 
     def _open(self, number: int, problem: Problem) -> None:
-        growing = GrowingTree(number, problem, self.recipe, self.judge, self._base)
+        given = self._given(number) if self._given is not None else ()
+        growing = GrowingTree(number, problem, self.recipe, self.judge, self._base, given)
         strategy = start(growing, self.recipe.search, self.recipe.budget, self._scorer)
         tree = _OpenTree(growing, strategy, self.journal.rows(number), self.journal.cutoff(number), self._clock())
         self.progress.open += 1
@@ -362,7 +320,7 @@ class Forest:
     async def _ask(self, tree: _OpenTree, slot: int, request: Request) -> None:
         """Get one request answered. The task that runs this takes itself off the list, which costs no further turn."""
         try:
-            samples = await self._sample_with_retries(request)
+            samples = await self._asker.sample(request)
             self._record(request, samples)
         except BaseException as error:  # `grow` raises it
             self._failure = self._failure or error
@@ -378,89 +336,3 @@ class Forest:
             self._tasks.discard(asyncio.current_task())
             self.progress.in_flight = len(self._tasks)
             self._wake.set()
-
-    async def _attempt(self, request: Request) -> tuple[Sample, ...]:
-        """Ask the policy once; an attempt that the watchdog cuts off is a failed request."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._attempts[task] = self._clock()
-        try:
-            return await self.policy.sample(request)
-        except asyncio.CancelledError:
-            if task in self._overdue:
-                self._overdue.discard(task)
-                if task.uncancel() == 0:  # else the run is being stopped as well
-                    raise RequestFailedError(f"no answer within {self._patience:g} s") from None
-            raise
-        finally:
-            del self._attempts[task]
-
-    async def _watch(self) -> None:
-        """Cut off attempts that hang. One task for all of them: a timer each would cost more than the scheduling."""
-        while True:
-            await asyncio.sleep(max(self._patience / 20, 0.01))
-            now = self._clock()
-            for task, started in list(self._attempts.items()):
-                if now - started > self._patience and task not in self._overdue:
-                    self._overdue.add(task)
-                    task.cancel()
-
-    async def _sample_with_retries(self, request: Request) -> tuple[Sample, ...]:
-        """Ask until answered. A request that fails for good becomes error samples, an outage stops the run.
-
-        The two are told apart by whether the policy answered anything else since this request first failed.
-        """
-        machine, progress = self.machine, self.progress
-        answered_before: int | None = None
-        attempt = 0
-        started = self._clock()
-        while True:
-            try:
-                samples = _checked(await self._attempt(request), request.n)
-                self._answered += 1
-                return samples
-            except (RequestFailedError, PolicyUnavailableError) as raised:
-                error = raised
-            if answered_before is None:
-                answered_before = self._answered
-            alive = self._answered > answered_before
-            delay = min(machine.backoff * 2.0**attempt, 30.0) * random.uniform(0.5, 1.0)
-            if isinstance(error, RequestFailedError) and error.retry_after is not None:
-                delay = max(delay, min(error.retry_after, 300.0))
-            left = started + machine.request_total_timeout - self._clock()
-            spent = attempt >= machine.retries or left <= 0
-            if isinstance(error, RequestFailedError) and (not error.retryable or (spent and alive)):
-                progress.errors += 1
-                _log.warning("tree %d: request given up: %s", request.tree, error)
-                return (Sample(str(error)[:500], "error"),) * request.n
-            if spent:
-                raise PolicyUnavailableError(
-                    f"the policy answered nothing in {attempt + 1} attempts, the last time: {error}. "
-                    "Everything answered before is in the journal; resume when it is back."
-                ) from error
-            attempt += 1
-            progress.retries += 1
-            delay = min(delay, left)
-            _log.info("tree %d: attempt %d failed (%s); again in %.1f s", request.tree, attempt, error, delay)
-            await self._sleep(delay)
-
-
-def _checked(samples: Any, n: int) -> tuple[Sample, ...]:
-    """What a policy gave, fit for the journal. Anybody's policy may stand behind it."""
-    if not isinstance(samples, (tuple, list)):
-        raise PolicyError(f"the policy gave {type(samples).__name__} where a tuple of Sample is due")
-    plain = True
-    for sample in samples:
-        if not isinstance(sample, Sample):
-            raise PolicyError(f"the policy gave {type(sample).__name__} where a Sample is due")
-        text = sample.text
-        if not isinstance(text, str) or sample.finish not in _FINISH_REASONS:
-            raise PolicyError(f"the policy gave a sample without text, or with the finish reason {sample.finish!r}")
-        if not 0 <= sample.tokens < 2**31:
-            raise PolicyError(f"the policy gave a sample of {sample.tokens} tokens")
-        plain = plain and text.isascii()
-    if len(samples) != n:
-        raise RequestFailedError(f"the policy gave {len(samples)} samples where {n} were asked")
-    if plain:
-        return tuple(samples)
-    return tuple(msgspec.structs.replace(sample, text=clean_text(sample.text)) for sample in samples)

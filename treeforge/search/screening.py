@@ -6,6 +6,9 @@ from treeforge.config import BudgetConfig, SearchConfig
 from treeforge.search.base import Start, Strategy
 from treeforge.search.growing import GrowingTree
 
+SCREENED_OUT = "screened out"
+"""How the reason begins of a tree that ended with its samples."""
+
 
 def screened(start: Start, tree: GrowingTree, config: SearchConfig, budget: BudgetConfig) -> Strategy:
     """Sample `screen` solutions, and grow the tree by `start` where the share of right ones is within `keep`.
@@ -22,4 +25,4 @@ def screened(start: Start, tree: GrowingTree, config: SearchConfig, budget: Budg
     tree.absorb(0, samples, as_rollouts=True)
     if not judged:
         return "failed", f"every request failed: {tree.errors[0]}"
-    return "done", f"screened out: {right} of {judged} right" + (f", {undecided} undecided" if undecided else "")
+    return "done", f"{SCREENED_OUT}: {right} of {judged} right" + (f", {undecided} undecided" if undecided else "")

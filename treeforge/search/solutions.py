@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from treeforge.config import BudgetConfig, SearchConfig
 from treeforge.sample import Sample
 from treeforge.search.base import Replies, Strategy, Wave, spent_budget
+from treeforge.search.given import place
 from treeforge.search.growing import GrowingTree
 from treeforge.search.selection import share_priors
 
@@ -30,7 +31,8 @@ def step_rollouts(
 
     The solutions' steps become nodes; a step that several solutions share is completed once. Completions are own
     rollouts of the step they started from. Solutions are worked off one after another, so that a budget that ends the
-    tree leaves whole ones. The step that answers needs no completion: its verdict is known.
+    tree leaves whole ones. The step that answers needs no completion: its verdict is known. With `given` the solutions
+    are the given ones, whose steps stand for no sample (see `treeforge.search.given`).
     """
     if reason := (yield from sample_solutions(tree, config, budget, screening)):
         return "exhausted", reason
@@ -45,7 +47,8 @@ def step_rollouts(
         replies = yield [tree.request(node, "rollout", config.children, 0) for node in nodes]
         for node, samples in zip(nodes, replies, strict=True):
             tree.absorb(node, samples, as_rollouts=True)
-    return "done", f"{config.solutions} solutions, {len(steps)} steps completed"
+    solutions = f"{len(tree.given)} given" if config.given else config.solutions
+    return "done", f"{solutions} solutions, {len(steps)} steps completed"
 
 
 def sample_solutions(
@@ -53,8 +56,12 @@ def sample_solutions(
 ) -> Generator[Wave, Replies, str | None]:
     """Sample what is missing of `solutions`, at most `children` a request; a reason where a budget ends it.
 
-    The screening's solutions are the first; those beyond `solutions` are own rollouts of the root.
+    The screening's solutions are the first; those beyond `solutions` are own rollouts of the root. With `given` nothing
+    is sampled: the given solutions are there already.
     """
+    if config.given:
+        place(tree)
+        return None
     tree.absorb_solutions(screening[: config.solutions])
     tree.absorb(0, screening[config.solutions :], as_rollouts=True)
     reason = None

@@ -54,6 +54,14 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         raise storage_error(error, path) from error
 
 
+def remove_file(path: Path) -> None:
+    """Remove a file that may be there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(error, path, "removed") from error
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames and new names in `folder` survive a power cut; no-op where a folder cannot be opened (Windows)."""
     try:

@@ -105,7 +105,7 @@ def read_problems(
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1, not {limit}")
     path = str(source)
-    columns = _Columns(question_field, answer_field, id_field)
+    columns = Columns(question_field, answer_field, id_field)
     name = path if is_hub_source(path) else Path(path).name
     seen: dict[str, tuple[int, Problem]] = {}
     skipped: list[BadRow] = []
@@ -114,7 +114,7 @@ def read_problems(
             try:
                 if isinstance(row, DataError):
                     raise row
-                problem = _problem(row, columns, name)
+                problem = row_problem(row, columns, name)
                 earlier = seen.get(problem.problem_id)
                 if earlier is None:
                     seen[problem.problem_id] = line, problem
@@ -125,7 +125,7 @@ def read_problems(
             except DataError as error:
                 bad = BadRow(line=line, field=error.field, why=error.problem, fix=error.fix or "")
                 if not skip_bad_rows:
-                    fix = f"{bad.fix}, or leave such rows out with --skip-bad-rows (skip_bad_rows=True)"
+                    fix = f"{bad.fix}, or leave such rows out with --skip-bad-rows"
                     raise DataError(bad.why, path=path, line=line, field=bad.field, fix=fix) from None
                 skipped.append(bad)
     if not seen:
@@ -156,12 +156,20 @@ def _no_problems(path: str, skipped: Sequence[BadRow]) -> DataError:
     return DataError(what, path=path, line=first.line, field=first.field, fix=first.fix)
 
 
-class _Columns:
-    """Which of a row's columns hold question, gold answer and id."""
+class Columns:
+    """Which of a row's columns hold question, gold answer and id: named exactly, or found by their usual names."""
 
     def __init__(self, question: str | None, answer: str | None, problem_id: str | None) -> None:
         self._named = question, answer, problem_id
         self.find = lru_cache(maxsize=64)(self._find)
+
+    def question(self, row: dict[str, Any]) -> str:
+        """A row's question. Raises `DataError` where it has none."""
+        names = tuple(row)
+        found = _pick(names, self._named[0], QUESTION_FIELDS)
+        if not found:
+            raise _missing("question", self._named[0], QUESTION_FIELDS, names)
+        return _text(row[found[0]], found[0])
 
     def _find(self, names: tuple[str, ...]) -> tuple[str, tuple[str, ...], str | None]:
         """Column of the question, columns that may hold the gold answer, column of the id (None: there is none)."""
@@ -193,7 +201,8 @@ def _missing(what: str, named: str | None, usual: Sequence[str], names: Sequence
     return DataError(f"{wanted}; the row has {shown or 'no fields'}", fix=fix)
 
 
-def _problem(row: dict[str, Any], columns: _Columns, source: str) -> Problem:
+def row_problem(row: dict[str, Any], columns: Columns, source: str) -> Problem:
+    """The problem that a row holds; `source` is its file's name. Raises `DataError` that names the field."""
     question_field, answer_fields, id_field = columns.find(tuple(row))
     question = _text(row[question_field], question_field)
     answer_field = next((field for field in answer_fields if row[field] is not None), answer_fields[0])

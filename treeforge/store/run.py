@@ -21,7 +21,7 @@ from treeforge.errors import DataError, RunError, RunLockedError, StorageError
 from treeforge.hashing import digest_object
 from treeforge.problem import Problem
 from treeforge.store.blocks import Kind, TreeFiles
-from treeforge.store.files import atomic_file, storage_error
+from treeforge.store.files import atomic_file, remove_file, storage_error
 from treeforge.store.journal import Journal, TreeCost
 from treeforge.store.tables import (
     SCHEMA_VERSION,
@@ -50,6 +50,9 @@ PROBLEMS = pa.schema(
     metadata={TABLE_KEY: b"problems", VERSION_KEY: str(SCHEMA_VERSION)},
 )
 """`problems.parquet`: the input as read, `meta` as JSON, and each problem's status (open, done, exhausted, failed)."""
+
+GIVEN_FILE = "given.parquet"
+"""The solutions that a run labels, where it was started with some (`treeforge.store.given`)."""
 
 _SECTIONS = {"recipe", "machine", "label", "compress", "export", "problems", "versions", "policy"}
 OPEN = ("open", "")
@@ -85,11 +88,18 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: Path, manifest: dict[str, Any], problems: Sequence[Problem], *, replace: bool = False
+        cls,
+        path: Path,
+        manifest: dict[str, Any],
+        problems: Sequence[Problem],
+        *,
+        given: pa.Table | None = None,
+        replace: bool = False,
     ) -> RunFolder:
         """Make a new run folder, locked and with an open journal. `RunError` where there is a run already.
 
-        `replace` writes over a run whose policy never started.
+        `given` is the table of the solutions that the run labels. `replace` writes over a run whose policy never
+        started.
         """
         if (path / "manifest.json").exists() and not replace:
             raise RunError(
@@ -104,6 +114,10 @@ class RunFolder:
         run = cls(path, manifest, problems, {})
         run.lock()
         run.write_problems()
+        if given is not None:
+            write_table(given, path / GIVEN_FILE)
+        else:
+            remove_file(path / GIVEN_FILE)
         run.write_manifest()
         return run
 

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from treeforge.answers import after_hashes, last_boxed
 from treeforge.errors import DataError
 from treeforge.tree import Finish
 
@@ -17,7 +16,6 @@ MAX_TEXT_CHARS = 2**20
 """The longest step or question, in characters. Prefixes are concatenated, so that texts must have a bound."""
 
 _NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-_STATES = re.compile(r"(?i)answer\s*(?:is|:)|^\s*#+\s*answer\b", re.MULTILINE)
 
 
 class ImportedStep(msgspec.Struct, array_like=True):
@@ -152,8 +150,3 @@ class At:
 
     def _below(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
-
-
-def states_answer(text: str) -> bool:
-    """Whether a step states a final answer: a box, GSM8K's `####`, or words that announce one."""
-    return last_boxed(text) is not None or after_hashes(text) is not None or _STATES.search(text) is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from treeforge.export.readers.base import At, ImportedRow, ImportedStep, Reader, ReadOptions, states_answer
+from treeforge.answers import states_answer
+from treeforge.export.readers.base import At, ImportedRow, ImportedStep, Reader, ReadOptions
 from treeforge.export.readers.rows import by_row, leaves, nested
 from treeforge.tree import Finish
 

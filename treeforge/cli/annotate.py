@@ -1,0 +1,132 @@
+"""`treeforge annotate`: labels for the steps of solutions that are there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from treeforge.cli import options
+
+
+def annotate(
+    solutions: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOLUTIONS",
+            help="JSONL, JSON, CSV or Parquet file, or hf://owner/name; a folder, for hrm-pickle.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.", show_default=False)],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="prm800k, math-shepherd, prm, processbench, openr, rest-mcts or hrm-pickle; plain rows if not given.",
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", "--completer", help="What completes the steps: local, server, vllm or scripted."),
+    ] = None,
+    model: options.Model = None,
+    preset: options.StepPreset = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N good rows.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option("--strategy", help="step-rollouts (if not given), omega or adaptive.")
+    ] = None,
+    children: Annotated[
+        int | None, typer.Option("--children", min=1, help="Completions of a step (adaptive: of one request).")
+    ] = None,
+    seed: options.Seed = None,
+    server: options.Servers = None,
+    servers_file: options.ServersFile = None,
+    replicas: options.Replicas = None,
+    concurrency: options.Concurrency = None,
+    problems: Annotated[
+        str | None,
+        typer.Option("--problems", metavar="FILE", help="Gold answers by question, for solutions without any."),
+    ] = None,
+    question_field: options.QuestionField = None,
+    answer_field: options.AnswerField = None,
+    id_field: options.IdField = None,
+    solution_field: Annotated[
+        str | None, typer.Option("--solution-field", help="Field of the solution: a text, its steps, or several.")
+    ] = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Plain rows: no last step is an end; all are completed.")
+    ] = False,
+    tag: Annotated[str, typer.Option("--tag", help="math-shepherd: what stands after each step.")] = "ки",
+    labelled: Annotated[
+        Path | None,
+        typer.Option(
+            "--labelled", metavar="FILE", help="Also write a JSON line a solution: its row, steps, labels, values."
+        ),
+    ] = None,
+    skip_bad_rows: options.SkipBadRows = False,
+    dry_run: options.DryRun = False,
+    pilot: options.Pilot = 0.01,
+    price: options.Price = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Label the steps of solutions that exist, whoever wrote them, by completions of the policy; then export.
+
+    The same command goes on where a stopped run stopped; so does `treeforge resume`, without the file. Labels that the
+    file holds stay out of the run's values; `treeforge quality` compares.
+    """
+    from treeforge import pipeline
+    from treeforge.annotating import read_solutions
+    from treeforge.labelled import write_labelled
+    from treeforge.recipes import load_config
+    from treeforge.store.problems import read_problems
+
+    named = {"search.strategy": strategy, "search.children": children, "seed": seed, "machine.replicas": replicas}
+    overrides = [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
+    overrides += options.named_overrides(named)
+    backend = policy or ("server" if server or servers_file else None)
+    settings = load_config(config, overrides, backend=backend, model=model, preset=preset, given=True)
+    known = read_problems(problems, skip_bad_rows=skip_bad_rows) if problems else None
+    file = read_solutions(
+        solutions,
+        settings.recipe,
+        format=format,
+        problems=known.problems if known else (),
+        question_field=question_field,
+        answer_field=answer_field,
+        id_field=id_field,
+        solution_field=solution_field,
+        unfinished=unfinished,
+        tag=tag,
+        limit=limit,
+        skip_bad_rows=skip_bad_rows,
+    )
+    if known and problems:
+        options.print_skipped(problems, known.skipped)
+    options.print_skipped(solutions, file.skipped)
+    about: dict[str, Any] = {"source": options.source_name(solutions), "format": file.format, "lines": file.lines}
+    with options.progress_line(quiet) as show:
+        if dry_run:
+            found = pipeline.dry_run(
+                file.problems,
+                out,
+                settings,
+                pilot=pilot,
+                price=price,
+                solutions=file.solutions,
+                on_progress=show,
+                **about,
+            )
+        else:
+            result = pipeline.annotate(file.problems, file.solutions, out, settings, on_progress=show, **about)
+    if dry_run:
+        options.print_estimate(found, json)
+        return
+    if labelled is not None and result.dataset is not None:
+        write_labelled(result.path, labelled)
+    options.print_result(result, json)
+    raise typer.Exit(options.exit_code(result))
