@@ -66,11 +66,7 @@ class DisputedReport(msgspec.Struct, frozen=True, kw_only=True):
 def disputed_answers(run: RunFolder) -> DisputedReport:
     """Judge every answer of the run again, without the model, and list the disputed ones."""
     checker = current_checker(run)
-    others = {
-        name: AnswerChecker(policy, markers=checker.markers)
-        for name, policy in PRESETS.items()
-        if policy != checker.policy
-    }
+    others = other_checkers(checker)
     found: dict[tuple[object, ...], DisputedAnswer] = {}
     judged = 0
     by_why = Counter[str]()
@@ -82,8 +78,8 @@ def disputed_answers(run: RunFolder) -> DisputedReport:
         judged += counts.total()
         for (text, search), count in counts.items():
             said = checker.judge(problem, text)
-            differing = _differing(said, search, problem, text, others)
-            why = _why(said, differing)
+            differing = differing_verdicts(said, search, problem, text, others)
+            why = why_disputed(said, differing)
             if not why:
                 continue
             by_why.update(dict.fromkeys(why, count))
@@ -115,7 +111,16 @@ def disputed_answers(run: RunFolder) -> DisputedReport:
     )
 
 
-def _differing(
+def other_checkers(checker: AnswerChecker) -> dict[str, AnswerChecker]:
+    """The presets by name whose policy is another one than the checker's."""
+    return {
+        name: AnswerChecker(policy, markers=checker.markers)
+        for name, policy in PRESETS.items()
+        if policy != checker.policy
+    }
+
+
+def differing_verdicts(
     said: Judgement, search: int, problem: Problem, text: str, others: dict[str, AnswerChecker]
 ) -> dict[str, str]:
     """Who gives another verdict than `said`, and which."""
@@ -124,7 +129,8 @@ def _differing(
     return {name: _name(verdict) for name, verdict in verdicts.items() if verdict != said.verdict}
 
 
-def _why(said: Judgement, differing: dict[str, str]) -> tuple[Why, ...]:
+def why_disputed(said: Judgement, differing: dict[str, str]) -> tuple[Why, ...]:
+    """Why an answer is listed; empty where it is not disputed."""
     rules: tuple[tuple[Why, bool], ...] = (
         ("undecided", said.verdict is Verdict.UNDECIDED),
         ("unparsable", said.verdict is Verdict.UNPARSABLE),

@@ -31,6 +31,13 @@ def journal(tmp_path):
     journal.close()
 
 
+def test_requests_are_counted_by_tree(journal):
+    for tree, key in ((2, 1), (2, 2), (0, 3)):
+        journal.record(request(tree=tree, key=key), SAMPLES)
+    journal.flush()
+    assert journal.requests_by_tree() == {0: 1, 2: 2}
+
+
 def test_samples_come_back_as_they_were(journal):
     journal.record(request(tree=2, key=7), SAMPLES)
     journal.flush()

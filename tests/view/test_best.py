@@ -7,6 +7,7 @@ from treeforge.tree import Finish, TreeBuilder
 from treeforge.value import estimate
 from treeforge.verdict import Verdict
 from treeforge.view import BestPath, best_path
+from treeforge.view.best import WorstPath, worst_path
 
 
 def found(tree):
@@ -77,3 +78,47 @@ def test_nothing_correct_is_no_path(wrong):
     for _ in range(wrong):
         leaf(builder, 0, Verdict.INCORRECT)
     assert found(builder.freeze()) is None
+
+
+@given(trees())
+@settings(deadline=None)
+def test_the_worst_path_is_the_worst_of_all_ways_to_a_wrong_end(tree):
+    values, rollouts = estimate(tree), rollouts_of(tree)
+    worst = worst_path(tree, values, rollouts)
+    wrong = (Verdict.INCORRECT, Verdict.NO_ANSWER, Verdict.UNPARSABLE)
+    own = tree.rollouts - tree.rollouts_correct - tree.rollouts_undecided
+    leads = set()
+    for row in range(tree.size):
+        if tree.verdict[row] in wrong or own[row] > 0:
+            leads |= {0, *tree.path(row)}
+    if worst is None:
+        assert not leads
+        return
+    last = worst.nodes[-1] if worst.nodes else 0
+    assert list(worst.nodes) == tree.path(last)
+    if worst.rollout is None:
+        assert tree.verdict[last] in wrong
+    else:
+        assert worst.rollout.node == last
+        assert worst.rollout.verdict in wrong
+    for row in worst.nodes:
+        siblings = [s for s in range(1, tree.size) if tree.parent[s] == tree.parent[row] and s in leads]
+        assert values.value[row] == min(values.value[s] for s in siblings)
+    assert not any(tree.parent[s] == last and s in leads for s in range(1, tree.size))
+
+
+def test_of_equally_bad_ones_too_the_one_with_more_outcomes():
+    builder = TreeBuilder()
+    for outcomes in (1, 3, 3):
+        node = builder.add(0, f"{outcomes} {builder.size}\n")
+        builder.rollouts[node] = outcomes
+    tree = builder.freeze()
+    assert worst_path(tree, estimate(tree), rollouts_of(tree)) == WorstPath((2,), rollouts_of(tree)[1])
+
+
+def test_where_all_is_right_there_is_no_worst_path():
+    builder = TreeBuilder()
+    leaf(builder, 0, Verdict.CORRECT)
+    leaf(builder, 0, Verdict.UNDECIDED)
+    tree = builder.freeze()
+    assert worst_path(tree, estimate(tree), rollouts_of(tree)) is None

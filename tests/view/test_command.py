@@ -79,7 +79,9 @@ def test_a_problem_is_drawn_with_its_best_path(show, finished, name):
     assert out.startswith("Problem 2  sum-2  done: 8 simulations\nquestion  What is 2 + 2?\ngold      4\n")
     assert "saved by `treeforge label`" in out
     assert "(the question)" in out
-    assert out.rstrip().endswith("✓ 4")
+    best, worst = out.split("Best path")[1].split("Worst path")
+    assert best.rstrip().endswith("✓ 4")
+    assert "✗" in worst.splitlines()[-1]
     assert "\x1b" not in out
 
 

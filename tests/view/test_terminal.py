@@ -19,6 +19,7 @@ from treeforge.tree import Finish, TreeBuilder
 from treeforge.value import estimate
 from treeforge.verdict import Verdict
 from treeforge.view import ValuedTree, best_path
+from treeforge.view.best import worst_path
 from treeforge.view.outline import outline
 from treeforge.view.terminal import node_lines, problem_lines, tree_lines
 
@@ -157,7 +158,8 @@ def everything(tree, rollouts=None, width=80, colour=False, **options):
     best = best_path(tree, shown.values, shown.record.rollouts)
     problem = make_problem(HOSTILE, HOSTILE, problem_id=HOSTILE)
     print_lines(console, problem_lines(3, problem, ("failed", HOSTILE), console))
-    print_lines(console, tree_lines(shown, best, console, **options))
+    worst = worst_path(tree, shown.values, shown.record.rollouts)
+    print_lines(console, tree_lines(shown, best, console, worst=worst, **options))
     for node in range(tree.size):
         print_lines(console, node_lines(shown, node, console))
     return out.getvalue()
@@ -266,3 +268,29 @@ def test_a_hundred_thousand_nodes_are_cut_to_what_can_be_read(shape):
     lines = drawn(builder.freeze())
     assert 300 < len(rows(lines)) <= 400
     assert f"of {size:,} nodes are shown" in lines[-2]
+
+
+@given(trees(max_nodes=25), st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_the_worst_path_stands_beside_the_best_where_there_is_room(tree, full):
+    wide, narrow = everything(tree, width=130, full=full), everything(tree, width=80, full=full)
+    assert all(cell_len(line) <= 130 for line in wide.splitlines())
+    shown = valued(tree)
+    worst = worst_path(tree, shown.values, shown.record.rollouts)
+    assert ("Worst path" in wide) == ("Worst path" in narrow) == (worst is not None)
+    heading = next((line for line in wide.splitlines() if "Worst path" in line), "est path")
+    assert "est path" in heading.split("│")[0]
+    assert not any(line.startswith("Best path") and "Worst path" in line for line in narrow.splitlines())
+
+
+def test_steps_that_both_paths_share_are_told_once():
+    builder = TreeBuilder()
+    first = builder.add(0, "Both begin so.\n")
+    builder.add(first, "7", finish=Finish.ANSWERED, answer="7", verdict=Verdict.CORRECT)
+    builder.add(first, "8", finish=Finish.ANSWERED, answer="8", verdict=Verdict.INCORRECT)
+    text = everything(builder.freeze(), width=80).split("Best path")[1].split("Node 0")[0]
+    best, worst = text.split("Worst path")
+    assert "Both begin so." in best
+    assert "… 1 step of the best path, then:" in worst
+    assert "Both begin so." not in worst
+    assert "2. 0.00" in worst

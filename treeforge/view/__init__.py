@@ -1,4 +1,4 @@
-"""Trees as people see them: in the terminal, and as JSON for a script."""
+"""Trees as people see them: in the terminal, in the browser, and as JSON for a script."""
 
 from treeforge.view.best import BestPath, best_path
 from treeforge.view.valued import ValuedTree, load_tree

@@ -10,19 +10,20 @@ import numpy as np
 from treeforge.label.steps import NO_LABEL
 from treeforge.tree import TREE_FIELDS, Finish, Rollout
 from treeforge.verdict import NO_VERDICT, Verdict
-from treeforge.view.best import BestPath
+from treeforge.view.best import BestPath, WorstPath
 from treeforge.view.valued import ValuedTree
 
 _VALUE_FIELDS = ("value", "stderr", "low", "high")
 
 
-def tree_data(shown: ValuedTree, best: BestPath | None) -> dict[str, Any]:
-    """The tree with `nodes`, `rollouts` and `best_path` (node_ids, and the steps of the rollout that ends it)."""
+def tree_data(shown: ValuedTree, best: BestPath | None, worst: WorstPath | None) -> dict[str, Any]:
+    """The tree with `nodes`, `rollouts`, `best_path` and `worst_path` (node_ids, and the rollout that ends it)."""
     return {
         **_about(shown),
         "nodes": [_node(shown, row) for row in range(shown.record.tree.size)],
         "rollouts": [_rollout(rollout) for rollout in shown.record.rollouts],
-        "best_path": best and {"nodes": best.nodes, "rollout": best.rollout and _rollout(best.rollout)},
+        "best_path": _path(best),
+        "worst_path": _path(worst),
     }
 
 
@@ -34,6 +35,10 @@ def node_data(shown: ValuedTree, node: int) -> dict[str, Any]:
         "prefix": shown.record.tree.prefix(node),
         "rollouts": [_rollout(rollout) for rollout in shown.record.rollouts if rollout.node == node],
     }
+
+
+def _path(path: BestPath | WorstPath | None) -> dict[str, Any] | None:
+    return None if path is None else {"nodes": path.nodes, "rollout": path.rollout and _rollout(path.rollout)}
 
 
 def _about(shown: ValuedTree) -> dict[str, Any]:

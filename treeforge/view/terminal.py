@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import takewhile, zip_longest
 
 from rich.console import Console
 from rich.text import Text
@@ -17,13 +18,17 @@ from treeforge.printable import one_line, printable
 from treeforge.problem import Problem
 from treeforge.tree import Rollout
 from treeforge.value import FROM_ELSEWHERE
-from treeforge.view.best import BestPath
+from treeforge.view.best import BestPath, WorstPath
 from treeforge.view.figures import UNKNOWN, count_text, ending_text, fold, interval_text, styled, value_text
 from treeforge.view.outline import LEGEND, MAX_LINES, outline
 from treeforge.view.valued import ValuedTree
 
 MAX_TEXT = 2_000
 """Characters of a question or of a step of the best path, where the whole is not asked for."""
+
+_BESIDE = 110
+"""Columns of a terminal from which the best and the worst path stand beside one another."""
+_GAP = " │ "
 
 
 def problem_lines(
@@ -44,11 +49,12 @@ def tree_lines(
     best: BestPath | None,
     console: Console,
     *,
+    worst: WorstPath | None = None,
     depth: int | None = None,
     most: int = MAX_LINES,
     full: bool = False,
 ) -> Iterator[Text]:
-    """The tree's totals, its outline (see `outline`), a legend, and the best path step by step."""
+    """The tree's totals, its outline (see `outline`), a legend, and the best path beside the worst, step by step."""
     tree, values, config = shown.record.tree, shown.values, shown.config
     leaves = int(tree.is_leaf.sum())
     yield Text(f"tree      {tree.size:,} nodes, {leaves:,} leaves, depth {int(tree.depth.max())}")
@@ -61,7 +67,7 @@ def tree_lines(
     yield Text()
     yield from (Text(line, "dim") for line in LEGEND)
     yield Text()
-    yield from _best_lines(shown, best, console, full)
+    yield from _paths(shown, best, worst, console, full)
 
 
 def node_lines(shown: ValuedTree, node: int, console: Console) -> Iterator[Text]:
@@ -130,20 +136,54 @@ def _fields(shown: ValuedTree, node: int) -> Iterator[tuple[str, Text]]:
         yield "merged from", Text(", ".join(map(str, tree.merged_from[node])))
 
 
-def _best_lines(shown: ValuedTree, best: BestPath | None, console: Console, full: bool) -> Iterator[Text]:
-    if best is None:
-        yield Text("No best path: no completion of this problem ended correct.", "yellow")
+def _paths(
+    shown: ValuedTree, best: BestPath | None, worst: WorstPath | None, console: Console, full: bool
+) -> Iterator[Text]:
+    """Beside one another where there is room, else one below the other."""
+    if worst is None or console.width < _BESIDE:
+        yield from _path_lines(shown, best, console, full)
+        if worst is not None:
+            yield Text()
+            yield from _path_lines(shown, worst, console, full, shared=_shared(best, worst))
         return
-    yield styled("Best path", "bold green").append(
-        "  the highest value at each step that leads to a correct end", "dim"
-    )
-    for step, row in enumerate(best.nodes, start=1):
+    half = Console(width=(console.width - len(_GAP)) // 2)
+    left = list(_path_lines(shown, best, half, full))
+    right = list(_path_lines(shown, worst, half, full, shared=_shared(best, worst)))
+    for ours, theirs in zip_longest(left, right, fillvalue=Text()):
+        line = ours.copy()
+        line.pad_right(max(half.width - line.cell_len, 0))
+        line.append(_GAP, "dim").append_text(theirs)
+        line.rstrip()
+        yield line
+
+
+def _shared(best: BestPath | None, worst: WorstPath) -> int:
+    """How many steps the two paths have in common."""
+    both = zip(best.nodes if best else (), worst.nodes, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+
+
+def _path_lines(
+    shown: ValuedTree, path: BestPath | WorstPath | None, console: Console, full: bool, *, shared: int = 0
+) -> Iterator[Text]:
+    """A path under its title; of the worst one the steps are left out that it shares with the best one."""
+    if path is None:
+        yield from fold("No best path: no completion of this problem ended correct.", console.width, console)
+        return
+    if isinstance(path, BestPath):
+        title, style, means, end = "Best path", "bold green", "the highest value to a correct end", "correct"
+    else:
+        title, style, means, end = "Worst path", "bold red", "the lowest value to a wrong end", "wrong"
+    yield styled(title, style).append(f"  {means}", "dim")
+    if shared:
+        yield Text(f"  … {shared} step{'s' if shared > 1 else ''} of the best path, then:", "dim")
+    for step, row in enumerate(path.nodes[shared:], start=shared + 1):
         yield from _step_lines(shown, row, step, console, full=full)
-    if best.rollout is not None:
-        yield Text("  … and on with a correct rollout from there:", "dim")
-        for step, text in enumerate(best.rollout.steps, start=len(best.nodes) + 1):
+    if path.rollout is not None:
+        yield Text(f"  … and on with a {end} rollout from there:", "dim")
+        for step, text in enumerate(path.rollout.steps, start=len(path.nodes) + 1):
             yield from _paragraph(_step_title(step), text, console, full)
-        yield Text(" " * len(_step_title(0))).append_text(_rollout_ending(best.rollout))
+        yield Text(" " * len(_step_title(0))).append_text(_rollout_ending(path.rollout))
 
 
 def _step_lines(shown: ValuedTree, row: int, step: int, console: Console, *, full: bool) -> Iterator[Text]:

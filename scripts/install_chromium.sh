@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Debian's Chromium for the browser tests of tests/view, where there is none yet. Needs root and apt.
+set -euo pipefail
+for name in chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null; then
+        exit 0
+    fi
+done
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "no Chromium, and it can only be installed by root with apt-get" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq >/dev/null || true # an older list may do
+apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core fonts-noto-color-emoji >/dev/null
+command -v chromium >/dev/null
