@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 
 TRAIN := .venv-train
 
-.PHONY: demo test test-slow test-all test-train test-vllm lint format bench docs clean
+.PHONY: demo test test-slow test-all test-train test-vllm test-vllm-all lint format bench docs clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,8 +33,11 @@ $(TRAIN)/.installed: pyproject.toml
 test-train: $(TRAIN)/.installed  ## Training formats take a real step in current trl and transformers (1.7 GB)
 	$(TRAIN)/bin/python -m pytest tests/export/test_training.py tests/export/test_tokenizer.py -m ""
 
-test-vllm:  ## The vllm policy on real vLLM on the CPU, in an environment of its own (2.5 GB)
+test-vllm:  ## The vllm policy on real vLLM on the CPU, in an environment of its own (3 GB)
 	PYTHON=$(PYTHON) bash scripts/test_vllm.sh
+
+test-vllm-all:  ## The same with what takes minutes: kill and resume, a replica that dies, a model that does not fit
+	PYTHON=$(PYTHON) bash scripts/test_vllm.sh --all
 
 lint: $(STAMP)  ## Style, types and the import rules of docs/design.md
 	$(BIN)/ruff check .

@@ -157,12 +157,12 @@ async def measure(options: argparse.Namespace) -> None:
         runs: dict[str, tuple[list[Asked], float, int, int]] = {}
         engine.llm = recorder = Recorder(real)
         end = await grow(recipe, machine, policy, options.trees)
-        runs["treeforge, mcts"] = (recorder.asked, end, cache.hits, cache.queries)
+        runs["treeforge, mcts"] = (recorder.asked, end, cache.cached, cache.prompt)
         await real.reset_prefix_cache()
-        before = cache.hits, cache.queries
+        before = cache.cached, cache.prompt
         again = Recorder(real)
         end = await batch(again, recorder.asked)
-        hits, queries = cache.hits - before[0], cache.queries - before[1]
+        hits, queries = cache.cached - before[0], cache.prompt - before[1]
         runs["vLLM's offline batch"] = (again.asked, end, hits, queries)
         engine.llm = real
     finally:

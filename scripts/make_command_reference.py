@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
-COMMANDS = ["", "run", "resume", "extend", "search", "label", "compress", "export", "stats", "show", "check"]
-COMMANDS += ["replay", "journal", "import", "quality", "push", "pull"]
+COMMANDS = ["", "run", "annotate", "resume", "extend", "search", "label", "compress", "export", "stats", "show", "view"]
+COMMANDS += ["check", "replay", "journal", "import", "quality", "push", "pull"]
 COMMANDS += ["models", "models list", "models pull", "models path", "models convert"]
 HEAD = """# Commands
 

@@ -5,6 +5,7 @@ from support.runs import problems
 
 from treeforge.config import Machine, PolicyConfig, Recipe, SamplingConfig, StepsConfig
 from treeforge.policy import SCRIPTED_STEPS, ScriptedPolicy, open_policy
+from treeforge.policy.base import PromptCache
 from treeforge.policy.continuing import Continuing, join
 from treeforge.policy.steps import split_text
 from treeforge.sample import Request, Sample
@@ -75,3 +76,10 @@ def test_the_recipe_asks_for_it():
         policy=PolicyConfig(backend="scripted"), steps=SCRIPTED_STEPS, sampling=SamplingConfig(continuations=2)
     )
     assert isinstance(open_policy(recipe, Machine()), Continuing)
+
+
+def test_what_is_known_of_the_prefix_cache_is_passed_on():
+    policy = Cut(5)
+    assert Continuing(policy, LINES, 1).prompt_cache is None
+    policy.prompt_cache = PromptCache(12, 8)
+    assert Continuing(policy, LINES, 1).prompt_cache == PromptCache(12, 8)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from treeforge.config import SamplingConfig, StepsConfig
 from treeforge.errors import ConfigError, MissingExtraError, PolicyUnavailableError, RequestFailedError
 from treeforge.policy import models
+from treeforge.policy.base import PromptCache
 from treeforge.policy.llamacpp import _failure
 from treeforge.policy.local import LocalPolicy, _context, _Stream
 from treeforge.policy.prompts import PRESETS, render, render_chat
@@ -168,6 +169,15 @@ def test_a_completion_that_is_broken_off_is_asked_for_again():
     with pytest.raises(RequestFailedError) as caught:
         read(event("a", 1, 1), event("", 0, 1, ended=("none", "")))
     assert caught.value.retryable
+
+
+def test_what_the_cache_had_of_the_prompt_comes_with_the_end():
+    stream = _Stream(Texts({}), "\n", False)  # type: ignore[arg-type]
+    assert stream.prompt == PromptCache(0, 0)
+    last = event("", 0, 1, ended=("eos", ""))
+    last["__verbose"]["timings"] = {"cache_n": 30, "prompt_n": 12}
+    stream.add(last)
+    assert stream.prompt == PromptCache(42, 30)
 
 
 def test_an_empty_completion_has_no_steps():
@@ -331,6 +341,17 @@ class TestRealModel:
                 assert sum(sample.step_tokens) == sample.tokens
             if sample.logprob is not None:
                 assert math.isclose(sum(sample.step_logprobs), sample.logprob if sample.text else 0.0, rel_tol=1e-9)
+
+    def test_a_prompt_counts_once_for_its_samples_and_is_in_the_cache_when_it_is_asked_again(self):
+        async def use(policy: LocalPolicy) -> None:
+            assert policy.prompt_cache is None
+            await policy.sample(request(n=2))
+            first = msgspec.structs.replace(policy.prompt_cache)
+            await policy.sample(request(n=2, seed=8))
+            # At least one token is evaluated, for the first one that is sampled.
+            assert policy.prompt_cache == PromptCache(2 * first.prompt, first.cached + first.prompt - 1)
+
+        with_policy(use, slots=4)
 
     def test_a_step_has_the_same_chance_alone_and_in_a_rollout(self):
         greedy = SamplingConfig(temperature=0.0, max_tokens=80, max_step_tokens=80)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from treeforge.config import StepsConfig
 from treeforge.errors import RequestFailedError
 from treeforge.policy.base import Sample
-from treeforge.policy.replies import Stops, Told, completion_tokens, read_choices, to_samples
+from treeforge.policy.replies import Stops, Told, completion_tokens, prompt_tokens, read_choices, to_samples
 from treeforge.policy.steps import split_steps
 
 STEPS = StepsConfig(delimiter="\n", stop=("Question:",), answer_markers=("The answer is",))
@@ -235,3 +235,23 @@ def test_a_reply_that_lacks_a_field_may_be_asked_for_again(reply, chat):
     with pytest.raises(RequestFailedError) as caught:
         read_choices(reply, Told(chat))
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("reply", "found"),
+    [
+        ({}, (0, None)),
+        ({"usage": None}, (0, None)),
+        ({"usage": {"prompt_tokens": 12}}, (12, None)),
+        ({"usage": {"prompt_tokens": 12, "prompt_tokens_details": None}}, (12, None)),
+        ({"usage": {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 8}}}, (12, 8)),
+        ({"usage": {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 0}}}, (12, 0)),
+        ({"usage": {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": 40}}}, (12, 12)),
+        ({"usage": {"prompt_tokens": 12, "prompt_tokens_details": {"cached_tokens": "8"}}}, (12, None)),
+        ({"usage": {"prompt_tokens": 12}, "timings": {"cache_n": 8, "prompt_n": 4}}, (12, 8)),
+        ({"usage": {"prompt_tokens": 12}, "timings": {"cache_n": -1}}, (12, None)),
+        ({"usage": {"prompt_tokens": 10**30, "prompt_tokens_details": {"cached_tokens": 10**30}}}, (2**31 - 1,) * 2),
+    ],
+)
+def test_what_a_reply_says_of_its_prompt(reply, found):
+    assert prompt_tokens(reply) == found

@@ -14,7 +14,7 @@ from support.served import CHAT, COMPLETION, STEP, make, request, started
 
 from treeforge.config import SamplingConfig
 from treeforge.errors import ConfigError, PolicyError, PolicyUnavailableError, RequestFailedError
-from treeforge.policy.base import Policy, Request, Sample
+from treeforge.policy.base import Policy, PromptCache, Request, Sample
 from treeforge.policy.server import ServerPolicy
 from treeforge.policy.steps import parse, split_steps
 from treeforge.problem import make_problem
@@ -544,3 +544,35 @@ def test_the_clock_of_a_request_that_waits_for_a_slot_does_not_run():
                 return await asyncio.gather(*(policy.sample(request(seed=seed)) for seed in range(8)))
 
         assert len(asyncio.run(run())) == 8
+
+
+# Its prefix cache
+
+
+@pytest.mark.parametrize("told", ["usage", "timings"])
+@pytest.mark.parametrize("steps", [COMPLETION, CHAT], ids=["completion", "chat"])
+def test_what_the_servers_caches_did_adds_up_from_the_first_prompt_on(told, steps):
+    async def run() -> None:
+        async with started(one, other, steps=steps) as policy:
+            assert policy.prompt_cache is None
+            for prefix in ("", STEP, "", STEP):
+                await asyncio.gather(*(policy.sample(request(prefix=prefix, tree=tree)) for tree in range(6)))
+            posts = one.posts + other.posts
+            prompt, cached = sum(post.prompt_tokens for post in posts), sum(post.cached_tokens for post in posts)
+            assert policy.prompt_cache == PromptCache(prompt, cached)
+            assert 0 < cached < prompt
+
+    with MisbehavingServer(cache=told) as one, MisbehavingServer(cache=told) as other:
+        asyncio.run(run())
+
+
+def test_of_servers_that_do_not_say_what_their_cache_does_nothing_is_known():
+    async def run() -> None:
+        async with started(server) as policy:
+            for _ in range(2):
+                await policy.sample(request())
+            assert policy.prompt_cache is None
+
+    with MisbehavingServer() as server:
+        asyncio.run(run())
+        assert server.posts[-1].cached_tokens

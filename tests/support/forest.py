@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 
-from treeforge.export import ExportTree, LabelledTree
+from treeforge.export import ExportBlock, ExportTree, LabelledTree
 from treeforge.problem import make_problem
 from treeforge.tree import Finish, TreeBuilder, TreeRecord
 from treeforge.value import Values
@@ -65,3 +65,12 @@ def labelled(tree, values, row_of=None, fresh=None):
     hard, soft = make_labels(values)
     rows = np.arange(tree.size, dtype=np.int32) if row_of is None else np.asarray(row_of, np.int32)
     return LabelledTree(tree=tree, values=values, hard=hard, soft=soft, row_of=rows, fresh=fresh or {})
+
+
+def block_of(*trees):
+    return ExportBlock.of(trees)
+
+
+def blocks(trees, size=4):
+    """The trees as an export gets them, `size` a block."""
+    return [ExportBlock.of(trees[start : start + size]) for start in range(0, len(trees), size)]

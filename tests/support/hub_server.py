@@ -1,7 +1,8 @@
-"""A Hugging Face Hub in memory on a loopback port: the endpoints that pushing, pulling and `load_dataset` use.
+"""A Hugging Face Hub in memory on a loopback port: the endpoints that pushing, pulling, `load_dataset` and the download
+of a model's file use.
 
-Datasets only, standard library only. It checks tokens, keeps commits, branches and pull requests, and fails on request:
-`fail` answers the next requests that match with a status, or cuts their connection.
+Standard library only; datasets and models share their names. It checks tokens, keeps commits, branches and pull
+requests, and fails on request: `fail` answers the next requests that match with a status, or cuts their connection.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Fault:
 @dataclass
 class Repo:
     private: bool
+    gated: bool = False
+    """Nobody has accepted its terms."""
     refs: dict[str, str] = field(default_factory=dict)
     """Commit by branch or `refs/pr/N`."""
     commits: dict[str, Files] = field(default_factory=dict)
@@ -55,6 +58,8 @@ class HubServer:
         self.requests: list[tuple[str, str]] = []
         self.uploads: list[str] = []
         """LFS blobs whose content was sent, in order."""
+        self.tells_commits = True
+        """A mirror may not."""
         self.lock = threading.RLock()
 
     def __enter__(self) -> HubServer:
@@ -98,6 +103,11 @@ class HubServer:
         repo.commits[oid], repo.refs[ref] = files, oid
         repo.messages.append(message)
         return oid
+
+    def upload(self, repo: str, files: dict[str, bytes], ref: str = "main") -> str:
+        """Commit large files to a repository, made where it is missing; the commit's id."""
+        found = self.repos.setdefault(repo, Repo(private=False))
+        return self.commit(found, ref, {path: self.store(data, lfs=True) for path, data in files.items()}, "upload")
 
     def store(self, content: bytes, *, lfs: bool) -> str:
         header = b"" if lfs else f"blob {len(content)}\0".encode()
@@ -209,6 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Answer(404 if token else 401, code="RepoNotFound", text="Repository not found")
         if write and token != WRITER:
             raise _Answer(403, text="You have read access only")
+        if repo.gated:
+            raise _Answer(403, code="GatedRepo", text="Access to this repository is restricted")
         return repo
 
     @staticmethod
@@ -355,7 +367,11 @@ class _Handler(BaseHTTPRequestHandler):
         if blob is None:
             raise _Answer(404, code="EntryNotFound", text="Entry not found")
         content = self.server_state.blobs[blob]
-        headers = {"X-Repo-Commit": oid, "ETag": f'"{blob}"', "Accept-Ranges": "bytes"}
+        headers = {
+            "X-Repo-Commit": oid if self.server_state.tells_commits else "",
+            "ETag": f'"{blob}"',
+            "Accept-Ranges": "bytes",
+        }
         if len(blob) == 64:
             headers |= {"X-Linked-Etag": f'"{blob}"', "X-Linked-Size": str(len(content))}
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
@@ -385,5 +401,5 @@ _ROUTES: tuple[tuple[str, str, Any], ...] = (
     (rf"/datasets/{_NAME}\.git/info/lfs/objects/batch", "POST", _Handler._batch),
     (r"/lfs/([0-9a-f]{64})", "PUT", _Handler._upload),
     (r"/lfs/([0-9a-f]{64})/verify", "POST", _Handler._verify),
-    (rf"/datasets/{_NAME}/resolve/{_REVISION}/(.+)", "ANY", _Handler._resolve),
+    (rf"(?:/datasets)?/{_NAME}/resolve/{_REVISION}/(.+)", "ANY", _Handler._resolve),
 )

@@ -74,6 +74,9 @@ class Behaviour:
     as the parsers of vLLM and SGLang do, whether or not the text begins with `<think>`."""
     away: bool = False
     """It is a gateway behind which nobody is there: 503 for everything."""
+    cache: str = ""
+    """How it says what its prefix cache did: `usage`, left out where nothing was cached; `timings`; '' is not. Half of
+    a prompt that it knows is cached."""
     latency: float = 0.0
     """Seconds a good reply takes."""
     mistakes: float = 0.3
@@ -99,6 +102,9 @@ class Post:
     payload: dict[str, Any]
     fault: str | None
     headers: dict[str, str] = field(repr=False, default_factory=dict)
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Of these, from the server's cache."""
 
     @property
     def prompt(self) -> str:
@@ -327,7 +333,18 @@ class MisbehavingServer:
         reply: dict[str, Any] = {"object": "text_completion", "model": payload.get("model"), "choices": choices}
         if "usage" not in be.ignores:
             reply["usage"] = {"completion_tokens": total, "prompt_tokens": self._prompt_tokens(post)}
+            self._tell_cache(post, reply)
         return reply
+
+    def _tell_cache(self, post: Post, reply: dict[str, Any]) -> None:
+        tokens = reply["usage"]["prompt_tokens"]
+        known = any(post.prompt.startswith(other.prompt) for other in self.posts if other is not post)
+        cached = tokens // 2 if known else 0
+        post.prompt_tokens, post.cached_tokens = tokens, cached
+        if self.behaviour.cache == "timings":
+            reply["timings"] = {"cache_n": cached, "prompt_n": tokens - cached}
+        elif self.behaviour.cache:
+            reply["usage"]["prompt_tokens_details"] = {"cached_tokens": cached} if cached else None
 
     def _prompt_tokens(self, post: Post) -> int:
         """As by a chat template that opens a message with three tokens and closes it with two."""

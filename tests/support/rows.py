@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from support.forest import export_tree, labelled
+from support.forest import block_of, export_tree, labelled
 
 from treeforge.export import FORMATS
 from treeforge.export.formats import Context
@@ -14,13 +14,17 @@ from treeforge.value import Values
 def rows_of(name, tree, **context):
     """All rows of one tree as dictionaries, through Arrow."""
     format = FORMATS[name]
-    tables = [make_table(rows.columns, format.schema) for rows in format.rows(tree, Context(**context)) if rows.count]
+    tables = [
+        make_table(rows.columns, format.schema)
+        for rows in format.rows(block_of(tree), Context(**context))
+        if rows.count
+    ]
     return pa.concat_tables(tables).to_pylist() if tables else []
 
 
-def left_out(name, tree):
+def left_out(name, tree, **context):
     counts = {}
-    for rows in FORMATS[name].rows(tree, Context()):
+    for rows in FORMATS[name].rows(block_of(tree), Context(**context)):
         for reason, count in rows.left_out.items():
             counts[reason] = counts.get(reason, 0) + count
     return counts

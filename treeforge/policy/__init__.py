@@ -7,11 +7,20 @@ from pathlib import Path
 
 from treeforge.config import Machine, Recipe
 from treeforge.errors import ConfigError
-from treeforge.policy.base import ImmediatePolicy, Policy
+from treeforge.policy.base import CachingPolicy, ImmediatePolicy, Policy, PromptCache
 from treeforge.policy.continuing import Continuing
 from treeforge.policy.scripted import SCRIPTED_STEPS, ScriptedPolicy, World
 
-__all__ = ["SCRIPTED_STEPS", "ImmediatePolicy", "Policy", "ScriptedPolicy", "World", "open_policy"]
+__all__ = [
+    "SCRIPTED_STEPS",
+    "CachingPolicy",
+    "ImmediatePolicy",
+    "Policy",
+    "PromptCache",
+    "ScriptedPolicy",
+    "World",
+    "open_policy",
+]
 
 
 def open_policy(recipe: Recipe, machine: Machine, logs: Path | None = None) -> Policy:

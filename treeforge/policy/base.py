@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from treeforge.sample import FinishReason, Mode, Request, Sample
 
-__all__ = ["FinishReason", "ImmediatePolicy", "Mode", "Policy", "Request", "Sample"]
+__all__ = ["CachingPolicy", "FinishReason", "ImmediatePolicy", "Mode", "Policy", "PromptCache", "Request", "Sample"]
+
+
+class PromptCache(msgspec.Struct):
+    """Tokens of prompts since a policy's start, as its engine or its servers count them; updated in place."""
+
+    prompt: int = 0
+    """Of all prompts."""
+    cached: int = 0
+    """Of these, found in a prefix cache and not evaluated again."""
+
+    def __str__(self) -> str:
+        share = self.cached / self.prompt if self.prompt else 0.0
+        return f"{self.cached:,} of {self.prompt:,} prompt tokens from the prefix cache ({share:.1%})"
 
 
 class Policy(Protocol):
@@ -44,3 +59,18 @@ class ImmediatePolicy(Protocol):
     def sample_now(self, request: Request) -> tuple[Sample, ...] | None:
         """The samples, or None where this request has to wait (`Policy.sample` is used then)."""
         ...
+
+
+@runtime_checkable
+class CachingPolicy(Protocol):
+    """A policy that knows what its prefix cache does: a run shows it while it goes on."""
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """The counts so far; None where nothing is known."""
+        ...
+
+
+def prompt_cache(policy: Policy) -> PromptCache | None:
+    """What is known of a policy's prefix cache; None where it is no `CachingPolicy` either."""
+    return policy.prompt_cache if isinstance(policy, CachingPolicy) else None

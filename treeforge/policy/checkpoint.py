@@ -11,6 +11,7 @@ from typing import Any
 from treeforge.config import PolicyConfig, StepsConfig
 from treeforge.errors import ConfigError, MissingExtraError
 from treeforge.policy.convert import converted_dir
+from treeforge.policy.hub import hub_file
 from treeforge.policy.models import MODELS
 from treeforge.policy.prompts import QUESTION
 
@@ -26,6 +27,11 @@ def model_source(model: str) -> str:
     A name of our registry stands for what `treeforge models convert` made of it. Raises `ConfigError` for a GGUF file
     and for a registry name that was not converted.
     """
+    if hub_file(model):
+        raise ConfigError(
+            f"policy.model: vLLM takes a Hub name as OWNER/NAME; {model} is a GGUF file, of which "
+            "`treeforge models convert NAME --out FOLDER` makes a folder for it"
+        )
     path = Path(model).expanduser()
     if model in MODELS and not path.is_dir():
         folder = converted_dir(model)

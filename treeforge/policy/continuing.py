@@ -9,7 +9,7 @@ import msgspec
 
 from treeforge.config import StepsConfig
 from treeforge.hashing import derive_seed
-from treeforge.policy.base import Policy, Request, Sample
+from treeforge.policy.base import Policy, PromptCache, Request, Sample, prompt_cache
 from treeforge.policy.steps import split_text
 
 
@@ -27,6 +27,11 @@ class Continuing:
     def identity(self) -> dict[str, Any]:
         """That of the policy; how often it goes on is part of the sampling."""
         return self._policy.identity
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """That of the policy."""
+        return prompt_cache(self._policy)
 
     async def start(self) -> None:
         """Start the policy."""

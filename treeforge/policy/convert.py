@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from treeforge.errors import ConfigError, MissingExtraError, StorageError
+from treeforge.policy.hub import hub_file
 from treeforge.policy.models import MODELS, cache_dir, find_model, model_digest
 
 _NOTE = "conversion.json"
@@ -17,6 +18,8 @@ _NOTE = "conversion.json"
 
 def converted_dir(name_or_path: str) -> Path:
     """Where a converted model lies: in the cache for a registry name, beside the GGUF file for a path."""
+    if hub_file(name_or_path):
+        raise ConfigError("say by --out where to write the folder: a file on the Hub has no place of its own here")
     if name_or_path in MODELS:
         return cache_dir() / "converted" / name_or_path
     return Path(name_or_path).expanduser().with_suffix("")

@@ -12,7 +12,8 @@ import msgspec
 
 from treeforge.config import SamplingConfig, StepsConfig
 from treeforge.errors import ConfigError, PolicyUnavailableError, RequestFailedError
-from treeforge.policy.base import FinishReason, Request, Sample
+from treeforge.policy.base import FinishReason, PromptCache, Request, Sample
+from treeforge.policy.hub import fetch, hub_file, pinned, published_sha256
 from treeforge.policy.llamacpp import Chunk, Engine, StoppedError
 from treeforge.policy.models import MODELS, find_model, model_digest
 from treeforge.policy.prompts import QUESTION, render
@@ -27,7 +28,7 @@ _WARM_CHARS = 200
 
 
 class LocalPolicy:
-    """A GGUF model, by registry name or path, in `slots` parallel sequences.
+    """A GGUF model, by registry name, path or `hf://` name, in `slots` parallel sequences.
 
     The samples of one request share the evaluation of its prompt. Chat formats use the template in the model's file.
     """
@@ -40,19 +41,28 @@ class LocalPolicy:
         self._format = steps
         self._engine: Engine | None = None
         self._identity: dict[str, Any] = {}
+        self._cache = PromptCache()
         self._closing = threading.Event()
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix="treeforge-local")
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Backend, model name, SHA-256 of its file and engine version; empty before `start`."""
+        """Backend, model name, SHA-256 of its file and engine version; of a file of the Hub its commit too.
+
+        Empty before `start`.
+        """
         return self._identity
 
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """By llama.cpp's own figures; the samples that share the evaluation of a prompt count it once."""
+        return self._cache if self._cache.prompt else None
+
     async def start(self) -> None:
-        """Load the model.
+        """Load the model; one by its `hf://` name is downloaded before.
 
         Raises `ConfigError` (unknown name, not downloaded, damaged, template that does not fit),
-        `MissingExtraError` (no xllamacpp) or `PolicyUnavailableError` (llama.cpp refuses the file).
+        `MissingExtraError` (no xllamacpp) or `PolicyUnavailableError` (llama.cpp refuses the file, no Hub).
         """
         await asyncio.to_thread(self._load)
 
@@ -77,7 +87,11 @@ class LocalPolicy:
             for first in range(0, request.n, most)
         ]
         try:
-            return tuple(sample for part in await asyncio.gather(*parts) for sample in part)
+            answered = await asyncio.gather(*parts)
+            for _, prompt in answered:
+                self._cache.prompt += prompt.prompt
+                self._cache.cached += prompt.cached
+            return tuple(sample for samples, _ in answered for sample in samples)
         except StoppedError:
             raise PolicyUnavailableError("the local policy was closed") from None
         except asyncio.CancelledError:
@@ -99,11 +113,18 @@ class LocalPolicy:
             engine.close()
 
     def _load(self) -> None:
-        path = find_model(self._model)
+        known, file = MODELS.get(self._model), hub_file(self._model)
+        if file is not None:
+            file = pinned(file)
+            fetch(file)
+        path = find_model(self._model if file is None else file.name)
         digest = model_digest(path)
-        known = MODELS.get(self._model)
-        if known is not None and known.sha256 != digest:
-            raise ConfigError(f"{path} is damaged (SHA-256 {digest}); remove it and pull '{known.name}' again")
+        expected = known.sha256 if known is not None else published_sha256(path) if file is not None else None
+        if expected not in (None, digest):
+            raise ConfigError(
+                f"{path.resolve()} is damaged (SHA-256 {digest}, not {expected}); remove it and pull "
+                f"'{self._model}' again (treeforge models pull)"
+            )
         engine = Engine(path, slots=self._slots, context=_context(self._steps, self._sampling), threads=self._threads)
         try:
             # From here on chat is completion too: the template's text before and after the question.
@@ -121,13 +142,19 @@ class LocalPolicy:
             raise
         self._identity = {
             "backend": "local",
-            "model": known.name if known else path.name,
+            "model": path.name if file is None else file.place,
             "sha256": digest,
             "engine": engine.version,
         }
+        if known is not None:
+            self._identity["model"] = known.name
+        if file is not None:
+            self._identity["revision"] = file.revision
         self._engine = engine
 
-    def _sample(self, engine: Engine, request: Request, first: int, n: int, given_up: threading.Event) -> list[Sample]:
+    def _sample(
+        self, engine: Engine, request: Request, first: int, n: int, given_up: threading.Event
+    ) -> tuple[list[Sample], PromptCache]:
         steps, sampling = self._format, self._sampling
         delimiter = steps.delimiter if request.mode == "step" else None
         body = {
@@ -150,7 +177,7 @@ class LocalPolicy:
         streams = [_Stream(engine, steps.delimiter, request.mode == "step") for _ in range(n)]
         for chunk in chunks:
             streams[chunk["choices"][0]["index"]].add(chunk)
-        return [stream.sample() for stream in streams]
+        return [stream.sample() for stream in streams], streams[0].prompt
 
 
 class _Stream:
@@ -168,6 +195,8 @@ class _Stream:
         self._logprobs: list[float] = []
         self._kept_back: list[int] = []
         self._stop_type = self._stop_word = ""
+        self.prompt = PromptCache()
+        """What its prompt took; known at its end."""
 
     def add(self, chunk: Chunk) -> None:
         """Take the next event."""
@@ -185,6 +214,8 @@ class _Stream:
             self._kept_back += native["tokens"]
         if native["stop"]:
             self._stop_type, self._stop_word = native["stop_type"], native["stopping_word"]
+            if timings := native.get("timings"):
+                self.prompt = PromptCache(timings["cache_n"] + timings["prompt_n"], timings["cache_n"])
 
     def sample(self) -> Sample:
         """The whole completion."""

@@ -1,7 +1,7 @@
 """Known models: where they come from, what their bytes are, and where they lie on this machine.
 
 A model is fetched from the first source that answers, checked against its SHA-256 and moved into the user's cache in
-one step, so that a cached file is always whole. Any other GGUF file is used by its path.
+one step, so that a cached file is always whole. Any other GGUF file is used by its path or its name on the Hub.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 
 from treeforge.errors import ConfigError, PolicyUnavailableError, StorageError
 from treeforge.hashing import file_sha256
+from treeforge.policy.hub import HubFile, cached_file, fetch, hub_file, pinned, published_sha256
 
 Progress = Callable[[str], None]
 """Called with one line a stage of a download: source, part, check."""
@@ -29,17 +30,6 @@ Progress = Callable[[str], None]
 _HUB_PROBE_SECONDS = 5.0
 _CHUNK = 1 << 20
 _MAGIC = b"GGUF"
-
-
-class HubFile(msgspec.Struct, frozen=True):
-    """A file of a Hugging Face Hub repository at a pinned revision."""
-
-    repo: str
-    revision: str
-    file: str
-
-    def __str__(self) -> str:
-        return f"the Hub's {self.repo}"
 
 
 class WheelFiles(msgspec.Struct, frozen=True):
@@ -149,10 +139,16 @@ def cached(model: Model) -> Path | None:
 
 
 def find_model(name_or_path: str) -> Path:
-    """The GGUF file of a registry name that was pulled, or of a path. Never downloads.
+    """The GGUF file of a registry name or an `hf://` name that was pulled, or of a path. Never downloads.
 
     Raises `ConfigError` for a name that is not known or not pulled yet, and for a file that is no GGUF file.
     """
+    if file := hub_file(name_or_path):
+        if path := cached_file(file):
+            return _gguf(path, name_or_path)
+        raise ConfigError(
+            f"model '{name_or_path}' is not downloaded yet. Download it with: treeforge models pull {name_or_path}"
+        )
     if model := MODELS.get(name_or_path):
         if path := cached(model):
             return path
@@ -160,19 +156,21 @@ def find_model(name_or_path: str) -> Path:
             f"model '{model.name}' is not downloaded yet ({megabytes(model.size)}). "
             f"Download it with: treeforge models pull {model.name}"
         )
-    path = Path(name_or_path).expanduser()
+    return _gguf(Path(name_or_path).expanduser(), name_or_path)
+
+
+def _gguf(path: Path, name: str) -> Path:
     try:
         with path.open("rb") as stream:
             magic = stream.read(len(_MAGIC))
     except FileNotFoundError:
         raise ConfigError(
-            f"no model '{name_or_path}': it is no GGUF file, and the names are {', '.join(MODELS)} "
-            "(treeforge models list)"
+            f"no model '{name}': it is no GGUF file, and the names are {', '.join(MODELS)} (treeforge models list)"
         ) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model '{name_or_path}' cannot be read: {error}") from None
+        raise ConfigError(f"model '{name}' cannot be read: {error}") from None
     if magic != _MAGIC:
-        raise ConfigError(f"model '{name_or_path}' is not a GGUF file, which is what the local policy reads")
+        raise ConfigError(f"model '{name}' is not a GGUF file, which is what the local policy reads")
     return path
 
 
@@ -181,12 +179,16 @@ def pull(name: str, progress: Progress | None = None) -> Path:
 
     Two processes that pull one model wait for each other. Raises `ConfigError` (no such name),
     `PolicyUnavailableError` (no source has it; each one's reason is told) or `StorageError` (disk full, cache not
-    writable). Nothing partial stays behind.
+    writable). Nothing partial stays behind. An `hf://` name: see `treeforge.policy.hub`.
     """
+    report = progress or (lambda line: None)
+    if file := hub_file(name):
+        file = pinned(file)
+        report(file.name)
+        return _gguf(fetch(file), file.name)
     model = MODELS.get(name)
     if model is None:
         raise ConfigError(f"no model is named '{name}'; the names are {', '.join(MODELS)}")
-    report = progress or (lambda line: None)
     cache = cache_dir()
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -199,12 +201,13 @@ def pull(name: str, progress: Progress | None = None) -> Path:
 def model_digest(path: Path) -> str:
     """SHA-256 of a model file in hexadecimal.
 
-    Remembered beside the file for its size and modification time, so that half a gigabyte is not read at each start;
-    where the folder cannot be written, it is computed anew.
+    Remembered for its size and modification time, beside the file or, of a file in the Hub's cache, in ours, so that
+    half a gigabyte is not read at each start; where the folder cannot be written, it is computed anew.
     """
     found = path.stat()
     stamp = f"{found.st_size} {found.st_mtime_ns}"
-    note = path.with_name(path.name + ".sha256")
+    published = published_sha256(path)
+    note = path.with_name(path.name + ".sha256") if published is None else cache_dir() / f"{published}.sha256"
     try:
         digest, _, noted = note.read_text(encoding="utf-8").strip().partition(" ")
         if noted == stamp and len(digest) == 64:
@@ -214,6 +217,7 @@ def model_digest(path: Path) -> str:
     digest = file_sha256(path)
     temporary = note.with_name(f"{note.name}.{os.getpid()}")
     try:
+        note.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(f"{digest} {stamp}\n", encoding="utf-8")
         temporary.replace(note)
     except OSError:

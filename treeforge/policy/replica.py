@@ -13,10 +13,10 @@ from treeforge.config import SamplingConfig, StepsConfig
 from treeforge.errors import ConfigError
 from treeforge.hashing import derive_seed
 from treeforge.policy.balance import Health
-from treeforge.policy.base import Mode, Request, Sample
+from treeforge.policy.base import Mode, PromptCache, Request, Sample
 from treeforge.policy.http import JsonClient, ReplyError, UnreachableError
 from treeforge.policy.probe import Abilities, Probe, choices_of, find_model, patiently
-from treeforge.policy.replies import END_THINK, THINK, Stops, Told, completion_tokens, to_samples
+from treeforge.policy.replies import END_THINK, THINK, Stops, Told, completion_tokens, prompt_tokens, to_samples
 from treeforge.policy.steps import ends_thinking, starts_thinking
 from treeforge.policy.wire import Wire
 
@@ -35,7 +35,8 @@ _REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 class Replica:
     """One server with one model. `slots`: HTTP requests in flight at it, at most.
 
-    `said`: what was already said of servers like this one, which all replicas of a fleet share.
+    `said`: what was already said of servers like this one, and `cache`: what they tell of their prefix caches, which
+    all replicas of a fleet share.
     """
 
     def __init__(
@@ -48,13 +49,15 @@ class Replica:
         *,
         slots: int,
         said: set[str],
+        cache: PromptCache,
     ) -> None:
         self.url = url
         self.health = Health()
         self.served = ""
         """The model's name at this server; '' until the server was reached."""
         self._model, self._steps, self._sampling, self._client = model, steps, sampling, client
-        self._said = said
+        self._said, self._cache = said, cache
+        self._untold: int | None = 0  # prompt tokens until the server first says what its cache did
         # A request that waits here for its turn has no clock running.
         self._slots = asyncio.Semaphore(slots)
         self._wire = Wire(steps)
@@ -162,7 +165,18 @@ class Replica:
                 raise UnreachableError(str(error)) from None
             raise
         choices = choices_of(self._client, self.url, reply, self._told(request.prefix, abilities))
+        self._count(*prompt_tokens(reply))
         return to_samples(choices, stops, completion_tokens(reply))
+
+    def _count(self, prompt: int, cached: int | None) -> None:
+        """Some servers say nothing where nothing was cached: a prompt before or after one that they tell of is such."""
+        if self._untold is not None:
+            self._untold += prompt
+            if cached is None:
+                return
+            prompt, self._untold = self._untold, None
+        self._cache.prompt += prompt
+        self._cache.cached += cached or 0
 
     def _told(self, prefix: str, abilities: Abilities) -> Told:
         """What has to be known to read the reply to a request that continues `prefix`."""

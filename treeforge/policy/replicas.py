@@ -13,11 +13,10 @@ from typing import Any
 
 from treeforge.config import Machine, PolicyConfig, SamplingConfig, StepsConfig
 from treeforge.errors import ConfigError, PolicyUnavailableError, RequestFailedError
-from treeforge.policy.base import Request, Sample
+from treeforge.policy.base import PromptCache, Request, Sample
 from treeforge.policy.checkpoint import Checkpoint, model_identity
 from treeforge.policy.fleet import Fleet, Launch, Patience, free_ports, http_get, pinned, shares
 from treeforge.policy.server import ServerPolicy
-from treeforge.policy.vllm_engine import CacheCounts
 from treeforge.policy.vllm_options import ADAPTER, QUIET, cause_in_log, engine_options, engine_version, server_flags
 
 _log = logging.getLogger(__name__)
@@ -57,6 +56,11 @@ class ReplicasPolicy:
     def identity(self) -> dict[str, Any]:
         """See `model_identity`; empty before `start`."""
         return self._identity
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """What the servers tell with their replies; see `ServerPolicy.prompt_cache`."""
+        return None if self._servers is None else self._servers.prompt_cache
 
     async def start(self) -> None:
         """Start the servers and wait until all are ready; minutes for a large model.
@@ -121,7 +125,7 @@ class ReplicasPolicy:
         # The console script of some builds does not start; the module does.
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", checkpoint.source]
         command += ["--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
-        command += ["--disable-uvicorn-access-log", *server_flags(self._options)]
+        command += ["--disable-uvicorn-access-log", "--enable-prompt-tokens-details", *server_flags(self._options)]
         if self._config.adapter:
             command += ["--lora-modules", f"{ADAPTER}={Path(self._config.adapter).expanduser().absolute()}"]
         return Launch(
@@ -146,13 +150,13 @@ class ReplicasPolicy:
         return pinned({**own, **os.environ, "VLLM_API_KEY": key}, replica, count, gpus)
 
 
-async def _cache_counts(ports: list[int]) -> CacheCounts:
+async def _cache_counts(ports: list[int]) -> PromptCache:
     """The prefix caches' numbers since the servers' last start, by their own metrics."""
-    counts = CacheCounts()
+    counts = PromptCache()
     for page in await asyncio.gather(*(http_get(port, "/metrics") for port in ports)):
         for name, value in _CACHE_METRIC.findall(page or b""):
             if name == b"queries":
-                counts.queries += int(float(value))
+                counts.prompt += int(float(value))
             else:
-                counts.hits += int(float(value))
+                counts.cached += int(float(value))
     return counts

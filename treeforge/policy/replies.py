@@ -106,9 +106,20 @@ def read_choices(reply: dict[str, Any], told: Told) -> list[Choice]:
 
 def completion_tokens(reply: dict[str, Any]) -> int | None:
     """`usage.completion_tokens`: of all completions together, or of the first one alone (llama.cpp); None unknown."""
-    usage = reply.get("usage")
-    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return min(count, _MOST_TOKENS) if isinstance(count, int) and count >= 0 else None
+    return _count(_object(reply, "usage"), "completion_tokens")
+
+
+def prompt_tokens(reply: dict[str, Any]) -> tuple[int, int | None]:
+    """Tokens of the prompt (0 unknown), and of these from the server's prefix cache (None unknown).
+
+    By `usage.prompt_tokens_details.cached_tokens` (OpenAI, vLLM, SGLang, llama.cpp) or `timings.cache_n` (llama.cpp).
+    """
+    usage, timings = _object(reply, "usage"), _object(reply, "timings")
+    cached = _count(_object(usage, "prompt_tokens_details"), "cached_tokens")
+    cached = _count(timings, "cache_n") if cached is None else cached
+    prompt = _count(usage, "prompt_tokens") or 0
+    # Older versions of SGLang add up what the samples of a reply took, which have one prompt.
+    return prompt, None if cached is None else min(cached, prompt)
 
 
 def to_samples(choices: Sequence[Choice], stops: Stops, total: int | None) -> list[Sample]:
@@ -216,6 +227,17 @@ def _choice(choice: Any, told: Told) -> Choice:
     if tokens and tag and not "".join(tokens[:_TAG_TOKENS]).startswith(tag):
         tokens[0] = tag + tokens[0]  # not sampled (a chat template wrote it), or not listed
     return Choice(text, reason, key is not None, choice[key] if key else None, tokens, logprobs, len(thoughts))
+
+
+def _object(data: dict[str, Any], key: str) -> dict[str, Any]:
+    found = data.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(data: dict[str, Any], key: str) -> int | None:
+    """A number of tokens; None where there is none that could be."""
+    found = data.get(key)
+    return min(found, _MOST_TOKENS) if isinstance(found, int) and found >= 0 else None
 
 
 def _reasoning(message: Any) -> str:

@@ -14,7 +14,7 @@ from treeforge.config import SamplingConfig, StepsConfig
 from treeforge.errors import ConfigError, PolicyError, PolicyUnavailableError, RequestFailedError
 from treeforge.policy.addresses import ServersFile
 from treeforge.policy.balance import Balancer, Outcome
-from treeforge.policy.base import Request, Sample
+from treeforge.policy.base import PromptCache, Request, Sample
 from treeforge.policy.http import JsonClient, ReplyError, UnreachableError, base_url
 from treeforge.policy.probe import model_label
 from treeforge.policy.replica import Replica
@@ -67,6 +67,7 @@ class ServerPolicy:
         self._steps, self._sampling, self._concurrency = steps, sampling, concurrency
         self._client = JsonClient(api_key=api_key, timeout=timeout)
         self._said: set[str] = set()
+        self._cache = PromptCache()
         self._gone: list[Replica] = []
         self._balancer = Balancer([self._replica(url) for url in urls], concurrency)
         self._kept: dict[tuple[int, bytes, int], dict[int, Sample]] = {}
@@ -82,6 +83,14 @@ class ServerPolicy:
         if self._label is None:
             raise PolicyError("a server's identity is known once the policy has started")
         return {"backend": "server", "model": self._label}
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """By those servers' replies that tell it, in which the samples of one reply share a prompt; None where none do.
+
+        vLLM tells it with `--enable-prompt-tokens-details`, SGLang with `--enable-cache-report`, llama.cpp always.
+        """
+        return self._cache if self._cache.prompt else None
 
     async def start(self) -> None:
         """Reach the servers, find the model and probe what they can do; what was found is logged.
@@ -201,7 +210,14 @@ class ServerPolicy:
 
     def _replica(self, url: str) -> Replica:
         return Replica(
-            url, self._model, self._steps, self._sampling, self._client, slots=self._concurrency, said=self._said
+            url,
+            self._model,
+            self._steps,
+            self._sampling,
+            self._client,
+            slots=self._concurrency,
+            said=self._said,
+            cache=self._cache,
         )
 
     def _check(self, replica: Replica) -> None:

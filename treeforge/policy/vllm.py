@@ -12,7 +12,7 @@ from typing import Any
 
 from treeforge.config import Machine, PolicyConfig, SamplingConfig, StepsConfig
 from treeforge.errors import PolicyUnavailableError, RequestFailedError
-from treeforge.policy.base import FinishReason, Request, Sample
+from treeforge.policy.base import FinishReason, PromptCache, Request, Sample
 from treeforge.policy.checkpoint import Checkpoint, model_identity
 from treeforge.policy.replies import Stops
 from treeforge.policy.steps import clean_text, split_steps
@@ -58,6 +58,12 @@ class VllmPolicy:
     def identity(self) -> dict[str, Any]:
         """See `model_identity`; empty before `start`."""
         return self._identity
+
+    @property
+    def prompt_cache(self) -> PromptCache | None:
+        """The engine's own counts, in which each sample has a prompt; None where it has no prefix cache."""
+        engine = self._engine
+        return engine.cache if engine is not None and engine.cache.prompt else None
 
     async def start(self) -> None:
         """Load tokenizer and model.

@@ -18,20 +18,10 @@ from typing import Any
 from treeforge.config import PolicyConfig
 from treeforge.errors import ConfigError, MissingExtraError, PolicyUnavailableError
 from treeforge.policy import keeper
+from treeforge.policy.base import PromptCache
 from treeforge.policy.vllm_options import ADAPTER, QUIET, cause_in_log, check_names
 
 _STOP_SECONDS = 10.0
-
-
-class CacheCounts:
-    """Prompt tokens that the engine looked for in its prefix cache, and found there."""
-
-    def __init__(self) -> None:
-        self.queries = self.hits = 0
-
-    def __str__(self) -> str:
-        share = self.hits / self.queries if self.queries else 0.0
-        return f"{self.hits:,} of {self.queries:,} prompt tokens from the prefix cache ({share:.1%})"
 
 
 class Engine:
@@ -45,7 +35,7 @@ class Engine:
         Raises `MissingExtraError` (no vLLM), `ConfigError` (refused argument or model, a model that does not fit) or
         `PolicyUnavailableError` (vLLM cannot be imported).
         """
-        self.cache = CacheCounts()
+        self.cache = PromptCache()
         """What its prefix cache did so far."""
         self.llm: Any
         """vLLM's `AsyncLLM`."""
@@ -137,7 +127,7 @@ def _reason(error: BaseException) -> str:
     return (lines or [type(error).__name__])[0][:500]
 
 
-def _counter(counts: CacheCounts) -> Any:
+def _counter(counts: PromptCache) -> Any:
     """vLLM wants a class of its own for every engine; this one adds up its prefix cache's numbers."""
     from vllm.v1.metrics.loggers import StatLoggerBase
 
@@ -147,8 +137,8 @@ def _counter(counts: CacheCounts) -> Any:
 
         def record(self, scheduler_stats: Any, *args: Any, **kwargs: Any) -> None:
             if scheduler_stats is not None:
-                counts.queries += scheduler_stats.prefix_cache_stats.queries
-                counts.hits += scheduler_stats.prefix_cache_stats.hits
+                counts.prompt += scheduler_stats.prefix_cache_stats.queries
+                counts.cached += scheduler_stats.prefix_cache_stats.hits
 
         def log_engine_initialized(self) -> None:
             pass
