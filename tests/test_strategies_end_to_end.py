@@ -12,7 +12,7 @@ from support.runs import problems, scripted_config
 from treeforge import pipeline, views
 from treeforge.cli import invoke
 from treeforge.config import LabelConfig
-from treeforge.errors import ConfigError
+from treeforge.errors import ConfigError, RecipeChangedError
 from treeforge.search.strategies import STRATEGIES
 from treeforge.store.run import RunFolder
 
@@ -23,6 +23,27 @@ def test_a_run_is_labelled_exported_and_replayed(strategy, tmp_path):
     assert result.statuses == {"done": 4}
     assert sum(result.dataset.rows["hrm"].values()) > 0
     assert set(pipeline.replay(tmp_path / "run").files.values()) == {"same"}
+
+
+def longest(problem, steps):
+    """A scorer of one's own."""
+    return sum(len(step) for step in steps)
+
+
+def test_a_run_whose_beam_has_a_scorer_of_ones_own_goes_on_and_is_replayed_with_it(tmp_path):
+    config = scripted_config(strategy="beam", levels=3)
+    path = tmp_path / "run"
+    result = pipeline.run(problems(4), path, config, scorer=longest)
+    assert result.statuses == {"done": 4}
+    usual = pipeline.run(problems(4), tmp_path / "usual", config)
+    assert result.progress.run_nodes != usual.progress.run_nodes
+    assert set(pipeline.replay(path, scorer=longest).files.values()) == {"same"}
+    for call in (lambda: pipeline.replay(path), lambda: pipeline.extend(path, problems=problems(6))):
+        with pytest.raises(RecipeChangedError, match=r"scorer: the run has '.*longest', this command has None"):
+            call()
+    assert pipeline.resume(path, scorer=longest).statuses == {"done": 6}
+    with pytest.raises(ConfigError, match="a scorer ranks the candidates of the strategy beam, not of mcts"):
+        pipeline.run(problems(2), tmp_path / "mcts", scripted_config(), scorer=longest)
 
 
 def test_omegas_prefixes_are_labelled_and_not_compressed(tmp_path):

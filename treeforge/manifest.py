@@ -13,6 +13,7 @@ from treeforge.config import Recipe, RunConfig
 from treeforge.configuration import convert, differences, to_dict
 from treeforge.errors import RecipeChangedError, RunError
 from treeforge.problem import Problem
+from treeforge.search.beam import Scorer
 from treeforge.store.given import SECTION
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import SCHEMA_VERSION
@@ -63,23 +64,34 @@ def check_recipe(
         raise RecipeChangedError(folder.path, changes)
 
 
-def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge, *, accept_engine: bool = False) -> None:
-    """The journal's samples are this policy's own, and all verdicts one judge's; others are refused.
+def check_identity(
+    folder: RunFolder,
+    identity: dict[str, Any],
+    judge: Judge,
+    *,
+    scorer: Scorer | None = None,
+    accept_engine: bool = False,
+) -> None:
+    """The journal's samples are one policy's, all verdicts one judge's, all scores one scorer's; others are refused.
 
-    A judge is known by its `identity` where it has one, else by the name of its class. `accept_engine` takes another
+    Judge and scorer are known by their `identity` where they have one, else by name. `accept_engine` takes another
     engine or version of it (the same model); the manifest lists it under `engines`, and the run keeps its identity, so
     that its journal stays its own.
     """
     plain = msgspec.json.decode(msgspec.json.encode(identity))
     known = folder.manifest.get("policy")
-    name = str(getattr(judge, "identity", f"{type(judge).__module__}.{type(judge).__qualname__}"))
+    name, ranks = _name(judge), None if scorer is None else _name(scorer)
     if known is None:
         folder.manifest["policy"], folder.manifest["judge"] = plain, name
+        if ranks is not None:
+            folder.manifest["scorer"] = ranks
         return
     found = differences(known, plain)
     changes = {f"policy identity, {key}": pair for key, pair in found.items()}
     if folder.manifest["judge"] != name:
         changes["judge"] = (folder.manifest["judge"], name)
+    if folder.manifest.get("scorer") != ranks:
+        changes["scorer"] = (folder.manifest.get("scorer"), ranks)
     if found.keys() == {ENGINE} and len(changes) == 1:
         engine, accepted = plain.get(ENGINE), folder.manifest.get("engines", [])
         if engine in accepted:
@@ -88,8 +100,15 @@ def check_identity(folder: RunFolder, identity: dict[str, Any], judge: Judge, *,
             folder.manifest["engines"] = [*accepted, engine]
             return
         raise RecipeChangedError(folder.path, changes, hint="Go on with the other engine by --accept-engine")
+    if "scorer" in changes:
+        raise RecipeChangedError(folder.path, changes, hint="From Python, give the same one: scorer=…")
     if changes:
         raise RecipeChangedError(folder.path, changes)
+
+
+def _name(part: Judge | Scorer) -> str:
+    named = part if hasattr(part, "__qualname__") else type(part)
+    return str(getattr(part, "identity", f"{named.__module__}.{named.__qualname__}"))
 
 
 def check_growable(folder: RunFolder) -> None:

@@ -31,6 +31,7 @@ from treeforge.problem import Problem
 from treeforge.recipes import load_config
 from treeforge.replay import Replayed
 from treeforge.replay import replay as replay_run
+from treeforge.search.beam import Scorer
 from treeforge.search.progress import Progress
 from treeforge.sitting import OnProgress, Parts, open_judge, report_golds, search_folder
 from treeforge.store.given import SECTION, given_section, given_table
@@ -237,18 +238,19 @@ def dry_run(problems: Sequence[Problem], out: Path | str, config: RunConfig | No
     return _sync(dry_run_async(problems, out, config, **options))
 
 
-async def replay_async(path: Path | str, out: Path | str | None = None) -> Replayed:
+async def replay_async(path: Path | str, out: Path | str | None = None, *, scorer: Scorer | None = None) -> Replayed:
     """The tables of a run again from its manifest and journal alone, without the model, compared with those that stand.
 
-    `out` keeps them as a new run folder. Raises `RunError` where the journal lacks something.
+    `out` keeps them as a new run folder; `scorer` is that of the run, where it had one. Raises `RunError` where the
+    journal lacks something.
     """
     check_growable(RunFolder.open(Path(path)))
-    return await replay_run(Path(path), open_judge, None if out is None else Path(out))
+    return await replay_run(Path(path), open_judge, None if out is None else Path(out), scorer)
 
 
-def replay(path: Path | str, out: Path | str | None = None) -> Replayed:
+def replay(path: Path | str, out: Path | str | None = None, *, scorer: Scorer | None = None) -> Replayed:
     """`replay_async` for callers without an event loop."""
-    return _sync(replay_async(path, out))
+    return _sync(replay_async(path, out, scorer=scorer))
 
 
 def _with_given(config: RunConfig | None) -> RunConfig:
@@ -287,6 +289,8 @@ def _prepare_run(
     if written is not None:
         solutions = given_solutions(problems, written[0], config.recipe)
         table, section = given_table(solutions), given_section(solutions, source, written[1])
+    if parts.scorer is not None and config.recipe.search.strategy != "beam":
+        raise ConfigError(f"a scorer ranks the candidates of the strategy beam, not of {config.recipe.search.strategy}")
     machine = parts.machine or config.machine
     # A policy that cannot be made is an error before there is a folder.
     policy = parts.policy or open_policy(config.recipe, machine, path / "logs")

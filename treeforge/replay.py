@@ -22,6 +22,7 @@ from treeforge.errors import RunError
 from treeforge.hashing import file_sha256
 from treeforge.manifest import check_identity
 from treeforge.sample import Request, Sample
+from treeforge.search.beam import Scorer
 from treeforge.search.progress import Progress
 from treeforge.search.scheduler import Forest
 from treeforge.store.files import storage_error
@@ -101,7 +102,9 @@ class _Reader:
         raise RunError(f"tree {tree} would stop before its wave {wave} ({reason}), and the journal says nothing of it")
 
 
-async def replay(path: Path, judge: Callable[[Recipe], Judge], out: Path | None = None) -> Replayed:
+async def replay(
+    path: Path, judge: Callable[[Recipe], Judge], out: Path | None = None, scorer: Scorer | None = None
+) -> Replayed:
     """Grow all trees of `path` that ended again, and the views that stand there; compare every table.
 
     With `out` the new run folder stays there, with a copy of the journal, and can be resumed; without, it is removed.
@@ -116,7 +119,7 @@ async def replay(path: Path, judge: Callable[[Recipe], Judge], out: Path | None 
         raise RunError(f"{out} holds a run already; choose another --out")
     folder = out or Path(tempfile.mkdtemp(prefix="treeforge-replay-"))
     try:
-        progress, unused, ended = await _grow(source, folder, judge, keep=out is not None)
+        progress, unused, ended = await _grow(source, folder, judge, scorer, keep=out is not None)
         copy_opinions(source, folder)
         for name, make in VIEWS.items():
             if ended and (path / name).is_dir():
@@ -131,7 +134,7 @@ async def replay(path: Path, judge: Callable[[Recipe], Judge], out: Path | None 
 
 
 async def _grow(
-    source: RunFolder, path: Path, make_judge: Callable[[Recipe], Judge], *, keep: bool
+    source: RunFolder, path: Path, make_judge: Callable[[Recipe], Judge], scorer: Scorer | None, *, keep: bool
 ) -> tuple[Progress, int, list[int]]:
     recipe, machine = convert(source.manifest["recipe"], Recipe), Machine()
     ended = [number for number, status in source.statuses().items() if status != OPEN]
@@ -141,7 +144,7 @@ async def _grow(
     progress = Progress(trees=len(ended))
     policy, judge = JournalOnly(source), make_judge(recipe)
     try:
-        check_identity(source, policy.identity, judge)
+        check_identity(source, policy.identity, judge, scorer=scorer)
         given = open_given(source)
         table = read_table(source.path / GIVEN_FILE, GIVEN) if given else None
         # Until there is a policy's identity, a folder needs no journal.
@@ -157,6 +160,7 @@ async def _grow(
                 _Reader(journal),
                 folder.finish,
                 progress=progress,
+                scorer=scorer,
                 given=given.of if given else None,
                 clock=time.monotonic,
             )

@@ -23,6 +23,7 @@ from treeforge.policy import Policy, open_policy
 from treeforge.policy.base import prompt_cache
 from treeforge.printable import one_line
 from treeforge.problem import Problem
+from treeforge.search.beam import Scorer
 from treeforge.search.progress import Progress
 from treeforge.search.scheduler import Forest
 from treeforge.store.given import open_given
@@ -42,6 +43,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     """A policy of your own counts in resume by its `identity`."""
     judge: Judge | None = None
+    scorer: Scorer | None = None
+    """What `beam` ranks partial solutions by, in place of what the recipe names. Resume and replay need the same."""
     accept_engine: bool = False
     """Go on with another engine, or another version of it, than the run was started with."""
     lines: Mapping[str, int] = {}
@@ -90,7 +93,7 @@ async def _grow(
     if isinstance(judge, AnswerChecker):
         await asyncio.to_thread(judge.start, [folder.problems[number].gold_answer for number in numbers])
     async with _started(parts.policy or open_policy(recipe, machine, folder.path / "logs")) as model:
-        check_identity(folder, model.identity, judge, accept_engine=parts.accept_engine)
+        check_identity(folder, model.identity, judge, scorer=parts.scorer, accept_engine=parts.accept_engine)
         # An `extend` that was killed between its two files left more problems than the manifest counts.
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
         folder.manifest["machine"] = to_dict(machine)
@@ -104,6 +107,7 @@ async def _grow(
             folder.finish,
             identity=folder.manifest["policy"],
             progress=progress,
+            scorer=parts.scorer,
             given=given.of if given else None,
             clock=time.monotonic,
         )
