@@ -225,8 +225,9 @@ def _solutions(at: At, field: str, line: int, steps: StepsConfig) -> list[GivenS
 
 
 def _listed(items: Sequence[At], at: At, line: int) -> GivenSolution:
+    texts = [item.text() for item in items]
     try:
-        return make_given([item.text() for item in items], row=line)
+        return make_given(texts, row=line)
     except DataError as error:
         place = (error.field or "").removeprefix("steps")
         raise DataError(error.problem, field=at.path + place, fix=error.fix) from None

@@ -1,7 +1,7 @@
 """Labelled reasoning of other projects becomes a run folder, which all stages after the search work on.
 
 The rows of one problem become one tree, each a branch of its own below the root, so that no two labels are mixed. Rows
-wait in a file of the new folder until all are read: memory holds one problem's rows, and the problems.
+wait in a file of the new folder until all are read: memory holds the problems, and the trees of one block.
 """
 
 from __future__ import annotations

@@ -108,16 +108,16 @@ class Tree:
     """n tuples: for a node merged by HNC the rows of the *uncompressed* tree whose texts it joins; () elsewhere."""
 
     def __post_init__(self) -> None:
-        for spec in fields(self):
-            dtype = spec.metadata["dtype"]
-            if dtype is not None:
-                array = np.ascontiguousarray(getattr(self, spec.name), dtype=dtype)
-                if array.flags.writeable and array.base is None and array is getattr(self, spec.name):
-                    array = array.copy()
-                array.flags.writeable = False
-                object.__setattr__(self, spec.name, array)
-            else:
-                object.__setattr__(self, spec.name, tuple(getattr(self, spec.name)))
+        for name, dtype in _KINDS:
+            value = getattr(self, name)
+            if dtype is None:
+                object.__setattr__(self, name, tuple(value))
+                continue
+            array = np.ascontiguousarray(value, dtype=dtype)
+            if array.flags.writeable and array.base is None and array is value:
+                array = array.copy()
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
 
     @property
     def size(self) -> int:
@@ -222,7 +222,10 @@ def _require(holds: NDArray[np.bool_], name: str, rule: str, offset: int = 0) ->
         raise TreeError(f"{name} at row {int(np.flatnonzero(~holds)[0]) + offset}: {rule}")
 
 
-TREE_FIELDS: tuple[str, ...] = tuple(s.name for s in fields(Tree))
+_KINDS: tuple[tuple[str, Any], ...] = tuple((s.name, s.metadata["dtype"]) for s in fields(Tree))
+"""Name and dtype (None: a tuple) of every field of `Tree`, in order."""
+
+TREE_FIELDS: tuple[str, ...] = tuple(name for name, _ in _KINDS)
 """Every field of `Tree`, in order."""
 
 

@@ -10,6 +10,9 @@ from treeforge.given import GivenSolution, make_given
 from treeforge.policy.steps import split_text, thinks_until
 from treeforge.problem import Problem
 
+_MAX_STEPS = 10_000
+"""`search.max_steps` is this at most."""
+
 Written = GivenSolution | str | Sequence[str]
 """A solution as a caller writes it: one text, which the step format splits, or the texts of its steps."""
 
@@ -48,8 +51,11 @@ def checked(solution: GivenSolution, recipe: Recipe) -> GivenSolution:
             fix = f"Split it, or raise --set steps.max_step_chars={len(text)}"
             raise DataError(f"is longer than {limit:,} characters", field=f"steps[{place}]", fix=fix)
     depth, most = solution.depth, recipe.search.max_steps
+    if depth > _MAX_STEPS:
+        fix = "Join some or leave the row out"
+        raise DataError(f"has {depth:,} steps, more than {_MAX_STEPS:,}", field="steps", fix=fix)
     if depth > most:
-        fix = f"Raise --set search.max_steps={depth} (10000 at most)"
+        fix = f"Raise --set search.max_steps={depth}"
         raise DataError(f"has {depth:,} steps, more than {most}", field="steps", fix=fix)
     return solution
 

@@ -257,10 +257,13 @@ BAD = {
     "no steps": ({"question": "Q?", "answer": "2", "steps": []}, "field 'steps': is an empty list"),
     "a blank step": ({"question": "Q?", "answer": "2", "steps": ["a", " ", "b"]}, r"field 'steps\[1\]': is blank"),
     "a step that is no text": ({"question": "Q?", "answer": "2", "steps": ["a", 7]}, r"field 'steps\[1\]': is 7 where"),
+    "a step among several that is no text": (ROW | {"solution": ["a", [["b"]]]}, r"field 'solution\[1\]\[0\]': is a list"),
+    "a blank step among several": (ROW | {"solution": [["b", ""]]}, r"field 'solution\[0\]\[1\]': is blank"),
     "an empty solution among several": (ROW | {"solution": ["a", []]}, r"field 'solution\[1\]': has no steps"),
     "a step of a megabyte": (ROW | {"solution": "x" * 2**20}, r"field 'steps\[0\]': is longer than 20,000 characters"),
     "a larger one": (ROW | {"solution": "x" * (2**20 + 1)}, r"field 'solution': is longer than 1048576 characters"),
     "ten thousand steps": (ROW | {"solution": "a\n" * 10_000}, r"field 'steps': has 10,000 steps, .*max_steps=10000"),
+    "more": (ROW | {"solution": "a\n" * 10_001}, "field 'steps': has 10,001 steps, more than 10,000. Join some or leave"),
     "a NUL": ({"question": "Q?", "answer": "2", "steps": ["a\0"]}, r"field 'steps\[0\]': holds a NUL"),
     "no object": ([1], "is an array"),
 }  # fmt: skip

@@ -55,15 +55,17 @@ def test_new_rows_by_hand() -> None:
     """p has merged with a, b with b1; p and b are shifted (see the drawing in `test_hnc.test_golden_tree`)."""
     tree = hand_drawn()
     compressed = compress(tree, FIRST_CHILD, key="golden")
-    new = new_rows(tree, compressed)
+    new = new_rows(tree, compressed.tree, compressed.shifted)
     singles, pairs = single_steps(compressed.tree), pair_windows(compressed.tree)
     assert rows_of(singles, new[1]) == {P, B}, "p+a and b+b1 alone are pair windows of the original tree"
     assert rows_of(pairs, new[2]) == {P, B} | {A, B1} | {A1, A2, A3, A4}
     texts = dict(zip(pairs.node.tolist(), pairs.current(compressed.tree), strict=True))
     assert (texts[A], texts[A1], texts[B1]) == ("g\np\na\n", "p\na\na1\n", "p\nb\nb1\n")
 
-    assert rows_of(singles, new_rows(tree, compressed, spans=(1,))[1]) == {P, B, A, B1}, "without pair windows"
-    three = new_rows(tree, compressed, spans=(1, 2, 3))
+    assert rows_of(singles, new_rows(tree, compressed.tree, compressed.shifted, spans=(1,))[1]) == {P, B, A, B1}, (
+        "without pair windows"
+    )
+    three = new_rows(tree, compressed.tree, compressed.shifted, spans=(1, 2, 3))
     assert rows_of(pairs, three[2]) == {P, B}, "with windows of three steps, the merged pairs are known too"
 
 
@@ -84,5 +86,5 @@ def test_new_rows_are_those_whose_texts_or_value_are_new(tree: Tree, spans: tupl
         ]
 
     known = {row for span in spans for row in rows(tree, span)}
-    for span, mask in new_rows(tree, compressed, spans).items():
+    for span, mask in new_rows(tree, compressed.tree, compressed.shifted, spans).items():
         assert [row not in known for row in rows(compressed.tree, span)] == mask.tolist()

@@ -39,7 +39,7 @@ def test_many_at_once_is_one_by_one(forest, estimator, config):
     keys = [f"tree {number}" for number in range(len(forest))]
     first = next(compress_passes(Forest.of(forest), config, keys=keys, estimator=estimator))
     alone = [compress(tree, config, key=key, estimator=estimator) for tree, key in zip(forest, keys, strict=True)]
-    for tree, one in zip(first.forest.trees(), alone, strict=True):
+    for tree, one in zip(first.trees(forest), alone, strict=True):
         tree.check()
         assert same_tree(tree, one.tree)
     assert first.shifted.tolist() == [mark for one in alone for mark in one.shifted.tolist()]
@@ -57,7 +57,7 @@ def test_no_two_passes_are_alike_and_the_noise_is_as_predicted(tree, passes):
     config = CompressConfig(probability=0.5, min_children=2, passes=passes)
     merges = set()
     for made in compress_passes(Forest.of([tree]), config, keys=["k"]):
-        (compressed,) = made.forest.trees()
+        (compressed,) = made.trees([tree])
         compressed.check()
         found = tuple(m for m in compressed.merged_from if m)
         if made.new[0]:
@@ -73,7 +73,7 @@ def test_no_two_passes_are_alike_and_the_noise_is_as_predicted(tree, passes):
 def test_more_passes_change_no_earlier_one():
     few, many = (
         [
-            made.forest.tree.merged_from
+            made.x.tolist()
             for made in compress_passes(
                 Forest.of([hand_drawn()]), CompressConfig(min_children=2, passes=passes), keys=["k"]
             )

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from support.forest import forest
+from support.forest import blocks, forest
 
 from treeforge.config import ExportConfig
 from treeforge.export import FORMATS, CardInfo, export
@@ -27,7 +27,7 @@ INFO = CardInfo(
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     out = tmp_path_factory.mktemp("card") / "out"
-    report = export(forest(30), out, CONFIG, INFO)
+    report = export(blocks(forest(30)), out, CONFIG, INFO)
     return (out / "README.md").read_text(encoding="utf-8"), report
 
 
@@ -99,7 +99,7 @@ def test_tables_are_tables(written):
 
 
 def test_parts_that_are_not_given_are_left_out(tmp_path):
-    export(forest(3), tmp_path / "out", CONFIG, CardInfo())
+    export(blocks(forest(3)), tmp_path / "out", CONFIG, CardInfo())
     card = (tmp_path / "out" / "README.md").read_text()
     assert "## Compression" not in card
     assert "Make it again" not in card

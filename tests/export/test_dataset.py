@@ -9,7 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from msgspec.structs import replace
-from support.forest import export_tree, forest
+from support.forest import block_of, blocks, export_tree, forest
+from support.rows import compressed_tree
 
 from treeforge.config import ExportConfig
 from treeforge.errors import ConfigError, DataError, StorageError
@@ -34,7 +35,7 @@ def read(out, format):
 
 
 def test_files_are_named_and_counted(tmp_path):
-    report = export(forest(40), tmp_path / "out", CONFIG, CARD)
+    report = export(blocks(forest(40)), tmp_path / "out", CONFIG, CARD)
     names = [name.split("/") for name in files(tmp_path / "out")]
     assert {name[0] for name in names} == {"README.md", "data", "hrm"}
     assert ["data", "train-00000-of-00004.parquet"] in names
@@ -56,7 +57,7 @@ def test_files_are_named_and_counted(tmp_path):
 
 
 def test_pairs_in_the_report_are_the_pairs_in_the_rows(tmp_path):
-    report = export(forest(30), tmp_path / "out", CONFIG, CARD)
+    report = export(blocks(forest(30)), tmp_path / "out", CONFIG, CARD)
     nodes = pl.concat(read(tmp_path / "out", "nodes").values()).select("tree_id", "node_id", "parent_id", "hard")
     hrm = pl.concat(read(tmp_path / "out", "hrm").values()).filter(span=2).select("tree_id", "node_id", "hard")
     first = hrm.join(nodes.drop("hard"), on=["tree_id", "node_id"]).join(
@@ -72,8 +73,8 @@ def test_pairs_in_the_report_are_the_pairs_in_the_rows(tmp_path):
 
 
 def test_no_problem_is_in_two_splits_and_more_problems_move_nobody(tmp_path):
-    export(forest(30), tmp_path / "few", CONFIG, CARD)
-    export(forest(60), tmp_path / "many", CONFIG, CARD)
+    export(blocks(forest(30)), tmp_path / "few", CONFIG, CARD)
+    export(blocks(forest(60)), tmp_path / "many", CONFIG, CARD)
     few, many = (
         {split: set(frame["problem_id"]) for split, frame in read(tmp_path / name, "hrm").items()}
         for name in ("few", "many")
@@ -84,33 +85,47 @@ def test_no_problem_is_in_two_splits_and_more_problems_move_nobody(tmp_path):
 
 
 def test_the_same_trees_give_the_same_bytes(tmp_path):
-    export(forest(40), tmp_path / "one", CONFIG, CARD)
-    export(iter(forest(40)), tmp_path / "elsewhere" / "two", CONFIG, CARD)
+    export(blocks(forest(40)), tmp_path / "one", CONFIG, CARD)
+    export(blocks(forest(40)), tmp_path / "elsewhere" / "two", CONFIG, CARD)
     assert files(tmp_path / "one") == files(tmp_path / "elsewhere" / "two")
 
 
+def test_bytes_do_not_depend_on_how_many_trees_are_worked_on_at_once(tmp_path, monkeypatch):
+    names = ("hrm", "nodes", "prm", "orm")
+    config = ExportConfig(formats=names, validation_share=0.3, dedupe="exact", balance=True, max_interval=0.19)
+    compressed = replace(compressed_tree(), number=40)
+    trees = [*forest(40), compressed, *(export_tree(number, size=50) for number in range(41, 50))]
+    export([block_of(*trees)], tmp_path / "one", config, CARD)
+    monkeypatch.setattr("treeforge.export.blocks.PIECE_NODES", 30)
+    monkeypatch.setattr("treeforge.export.formats.stack.PIECE_BYTES", 300)
+    pieces = [*block_of(*trees).pieces()]
+    assert 10 < len(pieces) < 50
+    export(pieces, tmp_path / "two", config, CARD)
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
 def test_another_export_to_the_same_place_replaces_the_first(tmp_path):
-    export(forest(40), tmp_path / "out", CONFIG, CARD)
+    export(blocks(forest(40)), tmp_path / "out", CONFIG, CARD)
     small = replace(CONFIG, formats=("hrm",), rows_per_shard=100_000, validation_share=0, test_share=0)
-    export(forest(3), tmp_path / "out", small, CARD)
+    export(blocks(forest(3)), tmp_path / "out", small, CARD)
     assert list(files(tmp_path / "out")) == ["README.md", "data/train-00000-of-00001.parquet"]
     assert "span" in pl.read_parquet_schema(tmp_path / "out" / "data" / "train-00000-of-00001.parquet")
 
 
-def test_memory_holds_few_trees_at_a_time(tmp_path):
+def test_memory_holds_one_block_at_a_time(tmp_path):
     refs, most = [], 0
 
-    def trees():
+    def some():
         nonlocal most
         for number in range(60):
-            tree = export_tree(number, size=500)
-            refs.append(weakref.ref(tree.values.value))
-            yield tree
-            del tree
+            block = block_of(export_tree(number, size=500))
+            refs.append(weakref.ref(block))
+            yield block
+            del block
             most = max(most, sum(ref() is not None for ref in refs))
 
-    export(trees(), tmp_path / "out", ExportConfig(), CARD)
-    assert most <= 2 * shards.BATCH_ROWS // 500
+    export(some(), tmp_path / "out", ExportConfig(), CARD)
+    assert most == 1
 
 
 def test_no_trees(tmp_path):
@@ -137,18 +152,18 @@ def bad_tree():
 
 @pytest.mark.parametrize("where", [0, 40])
 def test_a_bad_text_leaves_the_old_export_whole(tmp_path, where):
-    export(forest(5), tmp_path / "out", CONFIG, CARD)
+    export(blocks(forest(5)), tmp_path / "out", CONFIG, CARD)
     before = files(tmp_path / "out")
     trees = forest(40)
     trees.insert(where, bad_tree())
     with pytest.raises(DataError, match="lone surrogate"):
-        export(trees, tmp_path / "out", CONFIG, CARD)
+        export(blocks(trees), tmp_path / "out", CONFIG, CARD)
     assert files(tmp_path / "out") == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_disk_that_fills_up_leaves_the_old_export_whole(tmp_path, monkeypatch):
-    export(forest(5), tmp_path / "out", CONFIG, CARD)
+    export(blocks(forest(5)), tmp_path / "out", CONFIG, CARD)
     before = files(tmp_path / "out")
 
     def full(stream, schema):
@@ -162,7 +177,7 @@ def test_a_disk_that_fills_up_leaves_the_old_export_whole(tmp_path, monkeypatch)
 
     monkeypatch.setattr(shards, "_open_writer", full)
     with pytest.raises(StorageError, match=r"out cannot be written: No space left on device\. The disk is full"):
-        export(forest(40), tmp_path / "out", CONFIG, CARD)
+        export(blocks(forest(40)), tmp_path / "out", CONFIG, CARD)
     assert files(tmp_path / "out") == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -173,20 +188,20 @@ def test_the_parquet_writer_passes_a_full_disk_on(tmp_path, monkeypatch):
     with Path("/dev/full").open("wb", buffering=0) as full:
         monkeypatch.setattr(shards, "_open_writer", lambda stream, schema: real(full, schema))
         with pytest.raises(StorageError, match="The disk is full"):
-            export(forest(40), tmp_path / "out", CONFIG, CARD)
+            export(blocks(forest(40)), tmp_path / "out", CONFIG, CARD)
     assert list(tmp_path.iterdir()) == []
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from support.forest import forest
+from support.forest import blocks, forest
 from treeforge.config import ExportConfig
 from treeforge.export import CardInfo, export
 print("go", flush=True)
 config = ExportConfig(formats=("nodes", "hrm"), rows_per_shard=200, validation_share=0.2, test_share=0.2)
 while True:
-    export(forest(60), Path(sys.argv[1]), config, CardInfo())
+    export(blocks(forest(60)), Path(sys.argv[1]), config, CardInfo())
 """
 
 
@@ -194,7 +209,7 @@ while True:
 def test_kills_at_random_moments_leave_a_whole_export(tmp_path):
     out = tmp_path / "out"
     config = replace(CONFIG, rows_per_shard=200)
-    export(forest(60), out, config, CardInfo())
+    export(blocks(forest(60)), out, config, CardInfo())
     whole = files(out)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     for delay in (0.0, 0.05, 0.11, 0.17, 0.23, 0.31):
@@ -203,13 +218,13 @@ def test_kills_at_random_moments_leave_a_whole_export(tmp_path):
             time.sleep(delay)
             process.send_signal(signal.SIGKILL)
         assert files(out) == whole
-    export(forest(60), out, config, CardInfo())
+    export(blocks(forest(60)), out, config, CardInfo())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_format_without_rows_is_left_out_of_the_yaml(tmp_path):
     unlabelled = [replace(tree, hard=tree.hard * 0 - 1, soft=tree.soft * float("nan")) for tree in forest(3)]
-    report = export(unlabelled, tmp_path / "out", CONFIG, CARD)
+    report = export(blocks(unlabelled), tmp_path / "out", CONFIG, CARD)
     assert report.formats[1].splits == {}
     depths = [depth for tree in unlabelled for depth in tree.record.tree.depth]
     singles, pairs = (sum(depth >= span for depth in depths) for span in (1, 2))
@@ -222,6 +237,6 @@ def test_a_format_without_rows_is_left_out_of_the_yaml(tmp_path):
 
 def test_splits_are_those_of_split_of(tmp_path):
     trees = forest(40)
-    export(trees, tmp_path / "out", CONFIG, CARD)
+    export(blocks(trees), tmp_path / "out", CONFIG, CARD)
     for split, frame in read(tmp_path / "out", "nodes").items():
         assert {split_of(problem, CONFIG) for problem in frame["problem_id"]} == {split}

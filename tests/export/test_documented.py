@@ -7,6 +7,7 @@ import pytest
 
 from treeforge.export import FORMATS
 from treeforge.export.card import type_name
+from treeforge.store.given import GIVEN
 from treeforge.store.tables import COMPRESSED, NODES, ROLLOUTS, VALUES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -26,6 +27,7 @@ def test_exported_columns(format):
 @pytest.mark.parametrize(
     ("heading", "schema"),
     [
+        ("`given.parquet`", GIVEN),
         ("`trees/nodes-*.parquet`", NODES),
         ("`trees/rollouts-*.parquet`", ROLLOUTS),
         ("`labels/values-*.parquet`", VALUES),

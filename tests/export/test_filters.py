@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.forest import export_tree, forest, grow
+from support.forest import blocks, export_tree, forest, grow
 
 from treeforge.config import ExportConfig
 from treeforge.configuration import convert
@@ -24,7 +24,7 @@ CARD = CardInfo()
 
 def write(trees, out, formats=("hrm",), **config):
     config = ExportConfig(formats=formats, validation_share=0.2, rows_per_shard=100, **config)
-    report = export(trees, out, config, CARD)
+    report = export(blocks(trees), out, config, CARD)
     frames = {}
     for format in report.formats:
         files = sorted((out / format.folder).glob("*.parquet"))

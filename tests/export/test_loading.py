@@ -2,7 +2,7 @@ import json
 
 import pytest
 from msgspec.structs import replace
-from support.forest import forest
+from support.forest import blocks, forest
 from support.offline import run_offline
 
 from treeforge.config import ExportConfig
@@ -15,7 +15,7 @@ CONFIG = ExportConfig(formats=("nodes", "hrm"), rows_per_shard=100, validation_s
 @pytest.mark.slow
 def test_the_lines_load_what_was_written(tmp_path):
     out = tmp_path / "it's a=b run" / "out"
-    report = export(forest(40), out, CONFIG, CardInfo())
+    report = export(blocks(forest(40)), out, CONFIG, CardInfo())
     code = [f"print(len({name}))" for name in ("frame", "dataset", "table")]
     lines = []
     for format in ("nodes", "hrm"):
@@ -29,7 +29,7 @@ def test_the_lines_load_what_was_written(tmp_path):
 @pytest.mark.slow
 def test_datasets_honours_the_card(tmp_path):
     out = tmp_path / "out"
-    report = export(forest(40), out, CONFIG, CardInfo(title="A: 'title' # with \"marks\""))
+    report = export(blocks(forest(40)), out, CONFIG, CardInfo(title="A: 'title' # with \"marks\""))
     code = """
 import datasets, json
 default, hrm = datasets.load_dataset("./out"), datasets.load_dataset("./out", "hrm")
@@ -51,7 +51,7 @@ print(json.dumps([datasets.get_dataset_config_names("./out"),
 @pytest.mark.slow
 def test_one_format_without_train_rows_loads(tmp_path):
     only = [t for t in forest(100) if _is_test(t)]
-    export(only, tmp_path / "out", replace(CONFIG, formats=("hrm",)), CardInfo())
+    export(blocks(only), tmp_path / "out", replace(CONFIG, formats=("hrm",)), CardInfo())
     code = "import datasets; print(list(datasets.load_dataset('./out')))"
     assert run_offline(code, tmp_path).strip() == "['test']"
     assert all("test-" in line or "split='test'" in line for line in loading_lines(tmp_path / "out", "hrm"))
@@ -66,7 +66,7 @@ def _is_test(tree):
 def test_a_format_that_was_not_written(tmp_path):
     with pytest.raises(DataError, match="no rows of the format 'hrm'"):
         loading_lines(tmp_path, "hrm")
-    export(forest(5), tmp_path / "out", replace(CONFIG, formats=("nodes",)), CardInfo())
+    export(blocks(forest(5)), tmp_path / "out", replace(CONFIG, formats=("nodes",)), CardInfo())
     with pytest.raises(DataError, match="no rows of the format 'hrm'"):
         loading_lines(tmp_path / "out", "hrm")
     assert "data/train-" in loading_lines(tmp_path / "out", "nodes")[0]

@@ -5,7 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.forest import export_tree
+from support.forest import block_of, export_tree
 
 from treeforge.errors import DataError
 from treeforge.export import FORMATS, shards
@@ -55,7 +55,7 @@ def test_an_exact_multiple_leaves_no_empty_shard(tmp_path):
 def test_every_shard_has_the_schema_and_what_the_hub_wants(tmp_path):
     format = FORMATS["hrm"]
     writer = ShardWriter(tmp_path, "test", format.schema, 7)
-    for rows in format.rows(export_tree(1), Context()):
+    for rows in format.rows(block_of(export_tree(1)), Context()):
         writer.add(rows.columns, rows.count)
     assert writer.close() > 1
     for name in names(tmp_path):

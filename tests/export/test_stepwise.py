@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
-from support.forest import export_tree
+from support.forest import block_of, export_tree
 from support.rows import compressed_tree, left_out, rows_of, values_of
 
 from treeforge.config import ExportConfig
@@ -165,20 +165,45 @@ def test_tokens_row_by_row(tree):
 
 def test_tokens_without_a_tokenizer(tree):
     with pytest.raises(ConfigError, match="--tokenizer"):
-        list(FORMATS["tokens"].rows(tree, Context()))
+        list(FORMATS["tokens"].rows(block_of(tree), Context()))
 
 
-def test_chains_of_a_compressed_tree_are_those_with_a_merge_or_a_moved_value():
+def encode(text, first):
+    return list(map(ord, text))
+
+
+def chains_of(name, tree):
+    """Of the compressed trees: (node_ids, pass)."""
+    return [(row["node_ids"], row["compressed"]) for row in rows_of(name, tree, tokenizer=encode) if row["compressed"]]
+
+
+CHAINS = pytest.mark.parametrize("name", ["prm", "math-shepherd", "rlhflow", "tokens"])
+SAME = "same as in the uncompressed tree"
+
+
+@CHAINS
+def test_chains_of_a_compressed_tree_are_those_with_other_steps_or_labels(name):
     tree = compressed_tree()
-    rows = [row for row in rows_of("prm", tree) if row["compressed"]]
-    assert [(row["completions"], row["node_ids"], row["compressed"]) for row in rows] == [
-        (["ab"], [2], 1),
-        (["a", "c"], [1, 3], 1),
-    ]
-    same = replace(tree.compressed[0], tree=tree.record.tree, values=tree.values, row_of=np.arange(4, dtype=np.int32))
+    (first,) = tree.compressed
+    assert chains_of(name, tree) == [([2], 1)], "a merged step"
+    assert left_out(name, tree, tokenizer=encode) == {SAME: 1}, "a's value moved, its label did not"
+    flipped = replace(first, hard=np.where(first.row_of == 1, 1, first.hard).astype(np.int8))
+    assert chains_of(name, replace(tree, compressed=(flipped,))) == [([2], 1), ([1, 3], 1)], "a's label flipped"
+    same = replace(first, tree=tree.record.tree, values=tree.values, row_of=np.arange(4, dtype=np.int32))
     unmoved = replace(tree, compressed=(same,))
-    assert [row["compressed"] for row in rows_of("prm", unmoved)] == [0, 0]
-    assert left_out("prm", unmoved)["same as in the uncompressed tree"] == 2
+    assert chains_of(name, unmoved) == []
+    assert left_out(name, unmoved, tokenizer=encode) == {SAME: 2}
+
+
+@CHAINS
+def test_a_chain_that_an_earlier_pass_has_is_no_further_row(name):
+    tree = compressed_tree()
+    (first,) = tree.compressed
+    twice = replace(tree, compressed=(first, replace(first, number=2)))
+    assert chains_of(name, twice) == [([2], 1)]
+    assert left_out(name, twice, tokenizer=encode) == {SAME: 2, "same as in an earlier HNC pass": 1}
+    relabelled = replace(first, number=2, hard=1 - first.hard)
+    assert chains_of(name, replace(tree, compressed=(first, relabelled))) == [([2], 1), ([2], 2), ([1, 3], 2)]
 
 
 def test_a_long_chain_is_one_row_and_a_huge_one_none(monkeypatch):

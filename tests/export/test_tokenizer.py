@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from support.forest import forest
+from support.forest import blocks, forest
 
 from treeforge.config import ExportConfig
 from treeforge.errors import ConfigError, MissingExtraError
@@ -13,7 +13,7 @@ from treeforge.export.tokenizer import load_tokenizer
 
 def test_no_name_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ConfigError, match="give --tokenizer"):
-        export(forest(3), tmp_path / "out", ExportConfig(formats=("tokens",)), CardInfo())
+        export(blocks(forest(3)), tmp_path / "out", ExportConfig(formats=("tokens",)), CardInfo())
     assert list(tmp_path.iterdir()) == []
 
 

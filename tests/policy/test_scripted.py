@@ -53,6 +53,19 @@ def test_value_of_a_whole_solution_is_its_verdict():
         assert policy.true_value(problem, sample.text) == float(sample.text.endswith(f"is {problem.gold_answer}."))
 
 
+@pytest.mark.parametrize("lines", [7, 8, 9, 40])
+@pytest.mark.parametrize("mode", ["rollout", "step"])
+def test_a_prefix_as_long_as_its_solutions_is_answered_at_once(lines, mode):
+    """Solutions of another writer may have more lines than the world's own."""
+    policy, (problem,) = ScriptedPolicy(World(depth=8)), problems(1)
+    prefix = "Another writer's.\n" * lines
+    samples = ask(policy, problem, prefix, mode=mode, n=64)
+    assert len(samples) == 64
+    assert all(sample.text.startswith("The answer is ") and sample.finish == "stop" for sample in samples)
+    share = sum(problem.gold_answer in sample.text for sample in samples) / 64
+    assert abs(share - policy.true_value(problem, prefix)) < 0.1
+
+
 def test_single_steps_chain_to_a_whole_solution():
     policy, problem = ScriptedPolicy(World(depth=5)), problems(1)[0]
     prefix, steps = "", 0

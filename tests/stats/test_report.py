@@ -82,3 +82,27 @@ def test_a_list_of_problems_has_a_line_each():
     assert [len(lines), heading.split()[0]] == [2, "#"]
     assert lines[1].split()[:5] == ["1234", "id", "done", "12", "50.0%"]
     assert all(cell_len(line) <= 80 and line.isprintable() for line in lines)
+
+
+def test_new_figures_stand_where_there_are_some(summary):
+    labels = msgspec.structs.replace(
+        summary.labels, first_errors=(3, 1), interval_width=0.25, effective_size=6.5, pairs={"negative_positive": 7}
+    )
+    disputed = msgspec.structs.replace(summary.disputed, undecided=2, unparsable=3, problems=4)
+    text = drawn(report(msgspec.structs.replace(summary, labels=labels, disputed=disputed)))
+    words = " ".join(text.split())
+    assert "intervals 0.25 mean width; effective sample size 6.5 on average" in words
+    assert "first errors 4 wrong completions" in words
+    assert "75.0% at the first step" in words
+    assert "7 wrong ones corrected" in words
+    assert "to look at 5 undecided or unparsable, of 4 problems" in words
+    assert "to look at" not in drawn(report(summary))
+    k = summary.outcomes.pass_at[-1].k
+    assert f"pass@1 {summary.outcomes.pass_at[0].share:.1%}, pass@{k} " in words
+
+
+def test_reasons_are_shown_where_problems_were_screened_out(summary):
+    reasons = (Reason(status="done", reason="screened out: 8 of 8 right", problems=5),)
+    text = drawn(report(with_problems(summary, screened_out=5, reasons=reasons)))
+    assert "screened out: 8 of 8 right" in text
+    assert next(line.split()[2] for line in text.splitlines() if "too easy" in line) == "5"

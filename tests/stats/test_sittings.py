@@ -22,6 +22,15 @@ def test_nothing_to_read_is_none(tmp_path, content):
     assert read_sittings(file) is None
 
 
+def test_prompts_are_those_of_the_sittings_that_knew_them(tmp_path):
+    file = tmp_path / "run.jsonl"
+    file.write_text(LINE)
+    assert (read_sittings(file).prompt_tokens, read_sittings(file).cached_tokens) == (None, None)
+    knew = LINE.replace("}", ', "prompt_tokens": 40, "cached_tokens": 30}')
+    file.write_text(knew + LINE + knew)
+    assert (read_sittings(file).prompt_tokens, read_sittings(file).cached_tokens) == (80, 60)
+
+
 def noted(**checker):
     return json.dumps({"event": "sitting", "seconds": 1.0, "tokens": 1, "checker": checker}) + "\n"
 

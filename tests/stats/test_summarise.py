@@ -83,6 +83,14 @@ def test_every_figure_by_hand(by_hand):
     assert outcomes.by_finish == {"stop": 0, "answered": 6, "truncated": 1, "error": 2}
     assert outcomes.by_verdict == {"correct": 5, "incorrect": 1, "no_answer": 1, "unparsable": 0, "undecided": 0}
 
+    assert [(row.k, row.problems) for row in outcomes.pass_at] == [(1, 2), (2, 1), (4, 1)]
+    assert outcomes.pass_at[0].share == pytest.approx((4 / 6 + 1) / 2)
+    assert outcomes.pass_at[1].share == pytest.approx(1 - 1 / 15)
+    assert (shape.median_nodes, shape.max_nodes) == (2, 4)
+    assert (summary.disputed.undecided, summary.disputed.unparsable, summary.disputed.problems) == (0, 0, 0)
+    assert (summary.disputed.rechecked, summary.disputed.numeric, summary.load) == (None, None, None)
+    assert summary.strategy == "mcts"
+
     assert (summary.labels, summary.compression) == (None, None)
     assert summary.cost.requests == 0
     assert summary.cost.seconds is None
@@ -99,6 +107,11 @@ def test_labels_are_counted_and_staleness_is_told(by_hand):
     assert sum(labels.value_histogram) == 4
     assert (labels.always_wrong, labels.always_right) == (1, 2)
     assert labels.value_histogram[8] == 1  # a: 1 of 2 own rollouts and 3 right samples, 4/5
+    # Only a has an interval: 5 draws, of which 3 are one text. The wrong own rollout of a, which is positive, goes
+    # wrong later; b is wrong at the first step.
+    assert (sum(labels.interval_histogram), sum(labels.effective_histogram)) == (1, 1)
+    assert (labels.first_errors, labels.first_error_later, labels.first_error_unknown) == ((1,), 1, 0)
+    assert labels.pairs == {"positive_positive": 1}
 
     with RunFolder.open(by_hand) as run:
         run.lock()
@@ -253,6 +266,7 @@ def test_lost_trees_are_told(by_hand):
 
 
 def test_a_damaged_table_is_an_error_that_names_it(by_hand):
-    next(by_hand.glob("trees/nodes-*")).write_bytes(b"PAR1 no more")
-    with pytest.raises(StorageError, match="cannot be read"):
+    table = next(by_hand.glob("trees/nodes-*"))
+    table.write_bytes(b"PAR1 no more")
+    with pytest.raises(StorageError, match=f"{table.name} is damaged"):
         summary_of(by_hand)

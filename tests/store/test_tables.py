@@ -101,17 +101,6 @@ def test_trees_round_trip_through_a_file(tmp_path_factory, some):
         assert_same(before, after)
 
 
-@given(trees(), st.data())
-@settings(max_examples=30, deadline=None)
-def test_compressed_trees_keep_the_original_rows(tree, data):
-    row_of = np.array(data.draw(st.permutations(range(tree.size))), np.int32)
-    table = pa.concat_tables([tables.compressed_table(i, tree, row_of) for i in (1, 2)])
-    for number, (found, after, rows) in zip((1, 2), tables.compressed_from_table(table), strict=True):
-        assert found == number
-        assert_same(tree, after)
-        np.testing.assert_array_equal(rows, row_of)
-
-
 @given(st.lists(st.lists(ROLLOUT, max_size=3), max_size=4))
 @settings(max_examples=60, deadline=None)
 def test_rollouts_round_trip(some):

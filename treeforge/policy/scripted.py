@@ -139,7 +139,7 @@ class ScriptedPolicy:
 
     def true_value(self, problem: Problem, prefix: str) -> float:
         """The exact chance that a completion of `prefix` ends correct."""
-        depth = prefix.count("\n")
+        depth = self._depth(prefix)
         if "The answer is" in prefix:
             return float(f"The answer is {problem.gold_answer}." in prefix)
         return self._values[self._level(problem)][depth][self._on_track(prefix, depth)]
@@ -168,7 +168,7 @@ class ScriptedPolicy:
         if self.asked is not None:
             self.asked[request.digest] = self.asked.get(request.digest, 0) + 1
         gold, prefix = request.problem.gold_answer, request.prefix
-        start = prefix.count("\n")
+        start = self._depth(prefix)
         level = self._level(request.problem)
         steps = 1 if request.mode == "step" else self.world.depth - start
         end = start + steps
@@ -210,6 +210,10 @@ class ScriptedPolicy:
         if found is None:  # hashing a world for the cache behind it costs more than walking a step
             found = self._paths[key] = _make_paths(self.world, self._rates[level], start, span, on_track)
         return found
+
+    def _depth(self, prefix: str) -> int:
+        """Steps done. One is always left, the answer, however many another writer took."""
+        return min(prefix.count("\n"), self.world.depth - 1)
 
     def _on_track(self, prefix: str, depth: int) -> bool:
         return depth == 0 or prefix.endswith(self._ends[depth - 1])

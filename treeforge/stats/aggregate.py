@@ -6,16 +6,21 @@ from collections import Counter
 
 import polars as pl
 
+from treeforge.search.screening import SCREENED_OUT
+from treeforge.stats.accuracy import pass_at
 from treeforge.stats.advice import advise
-from treeforge.stats.scan import RunScan, collect, scan_labels, scan_run
+from treeforge.stats.blocks import read_blocks
+from treeforge.stats.cost import Prices, cost, share, spending
+from treeforge.stats.load import read_load
+from treeforge.stats.scan import RunScan, collect, scan_run
 from treeforge.stats.sittings import Sittings, read_sittings
+from treeforge.stats.stand_outs import stand_outs
+from treeforge.stats.steps import Labels, Shape
 from treeforge.stats.summary import (
-    HISTOGRAM_BINS,
     MAX_REASONS,
     Compression,
-    Cost,
+    DisputedCounts,
     LabelCounts,
-    LabelsAtDepth,
     OutcomeCounts,
     ProblemCounts,
     Reason,
@@ -24,92 +29,74 @@ from treeforge.stats.summary import (
     TreeCounts,
 )
 from treeforge.stats.trees import endings, outcomes_by_tree, sizes
-from treeforge.store.journal import Journal, JournalTotals
 from treeforge.store.run import OPEN, RunFolder
 from treeforge.store.views import view_state
 from treeforge.tree import Finish
 from treeforge.verdict import NO_VERDICT, Verdict
 
 
-def summarise(run: RunFolder) -> Summary:
+def summarise(run: RunFolder, prices: Prices | None = None) -> Summary:
     """The statistics of a run, as it stands: growing, stopped, finished, labelled or not, or without any tree.
 
-    Of the tables only columns of numbers are read, except in runs that keep duplicate siblings apart. Raises
-    `StorageError` for damaged files.
+    Of the tables only columns of numbers are read, except in runs that keep duplicate siblings apart, and the answers
+    of problems that nobody solved. Raises `StorageError` for damaged files.
     """
     scan = scan_run(run)
-    merging = bool(run.manifest["recipe"]["search"]["merge_duplicates"])
-    per_tree, ended, families, depths, lengths = collect(
-        sizes(scan), endings(scan), _families(scan, merging), _depths(scan), _lengths(scan)
-    )
-    problems, outcomes = _problems(scan, ended), _outcomes(ended)
+    search = run.manifest["recipe"]["search"]
+    per_tree, ended, lengths = collect(sizes(scan), endings(scan), _lengths(scan), files=scan.files)
+    shape, labels = _blocks(run, scan, merging=bool(search["merge_duplicates"]))
+    by_tree = outcomes_by_tree(ended)
+    spent = spending(run)
+    outcomes, problems = _outcomes(ended, by_tree), _problems(scan, by_tree)
     time = read_sittings(run.path / "logs" / "run.jsonl")
-    labels, compression = _labels(run, scan), _compression(run)
+    compression = _compression(run)
     lost = sum(outcome != OPEN for outcome in scan.statuses.values()) - len(per_tree)
     return Summary(
         run=str(run.path),
+        strategy=str(search["strategy"]),
         problems=problems,
-        trees=_trees(per_tree, families, depths),
+        trees=_trees(per_tree, shape, lengths),
         step_tokens=_step_lengths(lengths),
         outcomes=outcomes,
         labels=labels,
         compression=compression,
         checker=time.checker if time else None,
-        cost=_cost(run, per_tree, labels, time),
+        disputed=_disputed(run, ended, time),
+        stand_outs=stand_outs(run, scan, by_tree, spent.by_tree if spent else None),
+        load=read_load(run.path / "logs" / "metrics.jsonl"),
+        cost=cost(
+            spent,
+            per_tree,
+            labelled=labels.positive + labels.negative if labels else 0,
+            correct=outcomes.correct,
+            time=time,
+            prices=prices or Prices(),
+        ),
         warnings=advise(problems, outcomes, labels, compression, lost=lost),
     )
 
 
-# Queries: each gives a small frame, whatever the size of the run -----------------------------------------------------
-
-
-def _families(scan: RunScan, merging: bool) -> pl.LazyFrame:
-    """(children, distinct, depth, nodes): how many nodes at `depth` have this many children, and of different texts.
-
-    Where the search merged duplicates, siblings are distinct as they stand.
-    """
-    distinct = pl.len() if merging else pl.col("text").n_unique()
-    families = (
-        scan.nodes.filter(pl.col("parent_id") >= 0)
-        .group_by("tree_id", "parent_id")
-        .agg(children=pl.len(), distinct=distinct, depth=pl.col("depth").first() - 1)
-    )
-    return families.group_by("children", "distinct", "depth").agg(nodes=pl.len())
-
-
-def _depths(scan: RunScan) -> pl.LazyFrame:
-    """(depth, nodes), ascending."""
-    return scan.nodes.group_by("depth").agg(nodes=pl.len()).sort("depth")
-
-
 def _lengths(scan: RunScan) -> pl.LazyFrame:
-    """(token_count, steps), ascending."""
-    steps = scan.nodes.filter(pl.col("node_id") > 0)
-    return steps.group_by("token_count").agg(steps=pl.len()).sort("token_count")
+    """(depth, token_count, nodes), ascending: small, whatever the size of the run."""
+    return scan.nodes.group_by("depth", "token_count").agg(nodes=pl.len()).sort("depth", "token_count")
 
 
-def _label_counts(run: RunFolder, scan: RunScan) -> pl.LazyFrame:
-    """(depth, hard, bin, edge, steps); `bin` is of the histogram, `edge` says whether the value is exactly 0 or 1."""
-    node = pl.col("tree_id").cast(pl.Int64) * 2**32 + pl.col("node_id")  # one key joins faster than two
-    value = pl.when(pl.col("value").is_nan()).then(None).otherwise(pl.col("value"))
-    return (
-        scan_labels(run)
-        .filter(pl.col("node_id") > 0)
-        .join(scan.nodes.select("depth", node=node), left_on=node, right_on="node")
-        .with_columns(
-            bin=(value * HISTOGRAM_BINS).floor().clip(0, HISTOGRAM_BINS - 1).cast(pl.Int8), edge=value.is_in([0.0, 1.0])
-        )
-        .group_by("depth", "hard", "bin", "edge")
-        .agg(steps=pl.len())
-    )
+def _blocks(run: RunFolder, scan: RunScan, *, merging: bool) -> tuple[Shape, LabelCounts | None]:
+    """What needs every node and its parent. Where the search merged duplicates, siblings are distinct as they stand."""
+    state = view_state(run, "labels")
+    shape, labels = Shape(), None if state is None else Labels(state)
+    for nodes in read_blocks(run, scan, texts=not merging):
+        shape.add(nodes)
+        if labels is not None:
+            labels.add(nodes)
+    return shape, None if labels is None else labels.counts()
 
 
 # Sections ------------------------------------------------------------------------------------------------------------
 
 
-def _problems(scan: RunScan, ended: pl.DataFrame) -> ProblemCounts:
-    by_outcome = outcomes_by_tree(ended)
-    correct, wrong = by_outcome["correct"] > 0, by_outcome["wrong"] > 0
+def _problems(scan: RunScan, by_tree: pl.DataFrame) -> ProblemCounts:
+    correct, wrong = by_tree["correct"] > 0, by_tree["wrong"] > 0
     reasons = Counter(outcome for outcome in scan.statuses.values() if outcome != OPEN)
     return ProblemCounts(
         total=len(scan.statuses),
@@ -118,54 +105,56 @@ def _problems(scan: RunScan, ended: pl.DataFrame) -> ProblemCounts:
             Reason(status=status, reason=reason, problems=count)
             for (status, reason), count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:MAX_REASONS]
         ),
+        screened_out=sum(reason.startswith(SCREENED_OUT) for _, reason in scan.statuses.values()),
         mixed=int((correct & wrong).sum()),
         all_correct=int((correct & ~wrong).sum()),
         all_wrong=int((wrong & ~correct).sum()),
     )
 
 
-def _trees(per_tree: pl.DataFrame, families: pl.DataFrame, depths: pl.DataFrame) -> TreeCounts:
-    trees, nodes = len(per_tree), int(depths["nodes"].sum())
-    expanded = int(families["nodes"].sum())
-    leaves = nodes - expanded
-    leaf_depths = int((depths["depth"].cast(pl.Int64) * depths["nodes"]).sum()) - int(
-        (families["depth"].cast(pl.Int64) * families["nodes"]).sum()
-    )
-    by_depth = dict(depths.iter_rows())
+def _trees(per_tree: pl.DataFrame, shape: Shape, lengths: pl.DataFrame) -> TreeCounts:
+    trees, nodes = len(per_tree), int(per_tree["nodes"].sum())
+    leaves = nodes - shape.expanded
+    by_depth = dict(lengths.group_by("depth").agg(pl.col("nodes").sum()).iter_rows())
     deepest = max(by_depth, default=0)
     sampled = float(per_tree["sampled"].sum())
-    distinct = int((families["distinct"] * families["nodes"]).sum())
+    half = per_tree["nodes"].quantile(0.5, interpolation="lower")
     return TreeCounts(
         trees=trees,
         nodes=nodes,
         leaves=leaves,
-        nodes_per_tree=_share(nodes, trees),
-        leaf_depth=_share(leaf_depths, leaves),
+        nodes_per_tree=share(nodes, trees),
+        median_nodes=None if half is None else int(half),
+        max_nodes=max(per_tree["nodes"], default=0),
+        leaf_depth=share(shape.leaf_depth, leaves),
         max_depth=deepest,
         nodes_by_depth=tuple(by_depth.get(depth, 0) for depth in range(deepest + 1)) if trees else (),
-        branching=_share(nodes - trees, expanded),
-        max_branching=_largest(families["children"]),
-        duplicate_share=None if not sampled else 1 - distinct / sampled,
+        branching=share(nodes - trees, shape.expanded),
+        max_branching=shape.max_branching,
+        duplicate_share=None if not sampled else 1 - shape.distinct / sampled,
     )
 
 
 def _step_lengths(lengths: pl.DataFrame) -> StepLengths:
     """Exact quantiles from counts a length: the smallest length that at least this share of the steps do not exceed."""
-    steps = int(lengths["steps"].sum())
-    tokens = int((lengths["token_count"].cast(pl.Int64) * lengths["steps"]).sum())
-    below = lengths["steps"].cum_sum()
+    counts = lengths.filter(pl.col("depth") > 0).group_by("token_count").agg(pl.col("nodes").sum()).sort("token_count")
+    steps = int(counts["nodes"].sum())
+    tokens = int((counts["token_count"].cast(pl.Int64) * counts["nodes"]).sum())
+    below = counts["nodes"].cum_sum()
 
-    def quantile(share: float) -> int | None:
-        return int(lengths["token_count"].filter(below >= share * steps)[0]) if steps else None
+    def quantile(part: float) -> int | None:
+        return int(counts["token_count"].filter(below >= part * steps)[0]) if steps else None
 
     return StepLengths(
-        steps=steps, mean=_share(tokens, steps), median=quantile(0.5), p90=quantile(0.9), max=quantile(1.0)
+        steps=steps, mean=share(tokens, steps), median=quantile(0.5), p90=quantile(0.9), max=quantile(1.0)
     )
 
 
-def _outcomes(ended: pl.DataFrame) -> OutcomeCounts:
+def _outcomes(ended: pl.DataFrame, by_tree: pl.DataFrame) -> OutcomeCounts:
     by_finish, by_verdict = Counter[int](), Counter[int]()
-    for finish, verdict, completions in ended.select("finish", "verdict", "completions").iter_rows():
+    for finish, verdict, completions in (
+        ended.group_by("finish", "verdict").agg(pl.col("completions").sum()).iter_rows()
+    ):
         by_finish[finish] += completions
         if verdict != NO_VERDICT:
             by_verdict[verdict] += completions
@@ -174,44 +163,29 @@ def _outcomes(ended: pl.DataFrame) -> OutcomeCounts:
     return OutcomeCounts(
         completions=completions,
         correct=correct,
-        share_correct=_share(correct, completions - undecided),
+        share_correct=share(correct, completions - undecided),
+        pass_at=pass_at(by_tree["correct"].to_numpy(), by_tree["wrong"].to_numpy()),
         by_verdict={verdict.name.lower(): by_verdict[verdict] for verdict in Verdict},
         by_finish={finish.name.lower(): by_finish[finish] for finish in Finish if finish is not Finish.OPEN},
-        truncated_share=_share(by_finish[Finish.TRUNCATED], completions),
-        undecided_share=_share(undecided, completions),
+        truncated_share=share(by_finish[Finish.TRUNCATED], completions),
+        undecided_share=share(undecided, completions),
         engine_errors=by_finish[Finish.ERROR],
     )
 
 
-def _labels(run: RunFolder, scan: RunScan) -> LabelCounts | None:
-    state = view_state(run, "labels")
-    if state is None:
-        return None
-    (counts,) = collect(_label_counts(run, scan))
-    by_depth: dict[int, Counter[bool | None]] = {}
-    histogram, edges = [0] * HISTOGRAM_BINS, [0, 0]
-    for depth, hard, bin_, edge, steps in counts.iter_rows():
-        by_depth.setdefault(depth, Counter())[hard] += steps
-        if bin_ is not None:
-            histogram[bin_] += steps
-            if edge:
-                edges[bin_ > 0] += steps
-    total = sum(by_depth.values(), Counter[bool | None]())
-    return LabelCounts(
-        config=state["config"]["label"],
-        recheck=state["config"].get("recheck"),
-        stale=state["stale"],
-        positive=total[True],
-        negative=total[False],
-        unlabelled=total[None],
-        positive_share=_share(total[True], total[True] + total[False]),
-        by_depth=tuple(
-            LabelsAtDepth(depth=depth, positive=found[True], negative=found[False], unlabelled=found[None])
-            for depth, found in sorted(by_depth.items())
-        ),
-        value_histogram=tuple(histogram),
-        always_wrong=edges[0],
-        always_right=edges[1],
+def _disputed(run: RunFolder, ended: pl.DataFrame, time: Sittings | None) -> DisputedCounts:
+    counts = {
+        verdict: ended.filter(pl.col("verdict") == verdict) for verdict in (Verdict.UNDECIDED, Verdict.UNPARSABLE)
+    }
+    routes = time.checker.routes if time and time.checker else None
+    state = view_state(run, "verdicts")
+    return DisputedCounts(
+        undecided=int(counts[Verdict.UNDECIDED]["completions"].sum()),
+        unparsable=int(counts[Verdict.UNPARSABLE]["completions"].sum()),
+        problems=pl.concat([frame["tree_id"] for frame in counts.values()]).n_unique(),
+        rechecked=None if state is None else int(state["report"]["changed"]),
+        numeric=None if routes is None else routes.get("numeric", 0),
+        symbolic=None if routes is None else routes.get("symbolic", 0),
     )
 
 
@@ -220,37 +194,3 @@ def _compression(run: RunFolder) -> Compression | None:
     if state is None:
         return None
     return Compression(config=state["config"]["compress"], stale=state["stale"], report=state["report"])
-
-
-def _cost(run: RunFolder, per_tree: pl.DataFrame, labels: LabelCounts | None, time: Sittings | None) -> Cost:
-    totals: JournalTotals | None = None
-    paid: int | None = None
-    if (run.path / "journal.sqlite").exists():
-        journal = Journal.open(run.path / "journal.sqlite", read_only=True)
-        try:
-            totals, by_tree = journal.totals(), journal.tokens_by_tree()
-        finally:
-            journal.close()
-        paid = sum(by_tree.get(tree, 0) for tree in per_tree["tree_id"])
-    steps = int(per_tree["nodes"].sum()) - len(per_tree)
-    labelled = labels.positive + labels.negative if labels else 0
-    return Cost(
-        requests=totals.requests if totals else None,
-        completions=totals.completions if totals else None,
-        tokens=totals.tokens if totals else None,
-        failed_requests=totals.failed if totals else None,
-        journal_bytes=totals.bytes if totals else None,
-        tokens_per_node=None if paid is None else _share(paid, steps),
-        tokens_per_label=None if paid is None else _share(paid, labelled),
-        sittings=time.sittings if time else None,
-        seconds=time.seconds if time else None,
-        tokens_per_second=_share(time.tokens, time.seconds) if time else None,
-    )
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
-
-
-def _largest(column: pl.Series) -> int:
-    return max(column, default=0)

@@ -7,7 +7,7 @@ over problems, since steps of one problem are not independent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from treeforge.errors import DataError, RunError
-from treeforge.export.readers import ImportedRow, ReadOptions, choose_reader
-from treeforge.export.readers.base import At
-from treeforge.hashing import digest, encode_text
-from treeforge.store.rows import read_rows
-from treeforge.store.run import RunFolder
-from treeforge.store.tables import VALUES, values_from_table
-from treeforge.store.views import read_view, view_state
-from treeforge.tree import Finish
+from treeforge.errors import DataError
+from treeforge.stats.step_labels import HumanLabels, labelled_steps, read_human, step_key
 
 RESAMPLES = 1000
 CONFIDENCE = 0.9
@@ -85,40 +78,6 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """By the problem's `level`, where the run's problem file had such a column."""
 
 
-class _Human:
-    """What people said: labels by step, and whole solutions."""
-
-    def __init__(self) -> None:
-        self.labels: dict[bytes, list[bool]] = defaultdict(list)
-        self.depth: dict[bytes, int] = {}
-        self.problem: dict[bytes, int] = {}
-        self.questions: dict[str, int] = {}
-        self.solutions: list[tuple[list[bytes], int]] = []
-        """The steps of a solution, and the place of its first wrong one, or -1."""
-
-    def add(self, row: ImportedRow) -> None:
-        question = _plain(row.question)
-        number = self.questions.setdefault(question, len(self.questions))
-        texts, paths = [""] * len(row.steps), [list[int]() for _ in row.steps]
-        keys: list[bytes] = []
-        for place, step in enumerate(row.steps):
-            before = step.parent
-            texts[place] = f"{texts[before] if before >= 0 else ''} {step.text}"
-            paths[place] = [*(paths[before] if before >= 0 else []), place]
-            key = _key(question, texts[place])
-            keys.append(key)
-            self.depth[key], self.problem[key] = len(paths[place]), number
-            if step.value is not None and step.value != 0.5:
-                self.labels[key].append(step.value > 0.5)
-        inner = {step.parent for step in row.steps}
-        for place, step in enumerate(row.steps):
-            if place in inner:
-                continue
-            wrong = next((n for n, at in enumerate(paths[place]) if row.steps[at].value == 0), -1)
-            if wrong >= 0 or step.finish != Finish.OPEN:
-                self.solutions.append(([keys[at] for at in paths[place]], wrong))
-
-
 def quality(labels: Path | str, against: Path | str, *, format: str | None = None, seed: int = 0) -> Quality:
     """Compare the step labels of `labels` with people's in the file `against` (`prm800k` or `processbench`).
 
@@ -128,11 +87,11 @@ def quality(labels: Path | str, against: Path | str, *, format: str | None = Non
     Raises `DataError` for files that cannot be read and where no step is in both, `RunError` for a run without labels.
     """
     labels, against = Path(labels), Path(against)
-    human = _read_human(against, format)
+    human = read_human(against, format)
     found: dict[bytes, list[bool]] = defaultdict(list)
     levels: dict[int, str] = {}
-    for question, text, label, level in _labelled_steps(labels):
-        key = _key(question, text)
+    for question, text, label, level in labelled_steps(labels):
+        key = step_key(question, text)
         if key in human.depth:
             found[key].append(label)
             if level:
@@ -167,76 +126,6 @@ def quality(labels: Path | str, against: Path | str, *, format: str | None = Non
     )
 
 
-def _read_human(path: Path, format: str | None) -> _Human:
-    if format is None:
-        row = next((row for _, row in read_rows(path) if isinstance(row, dict)), {})
-        format = "prm800k" if isinstance(row.get("label"), dict) else "processbench"
-    human = _Human()
-    for _, found in choose_reader(format).read(path, ReadOptions()):
-        if isinstance(found, DataError):
-            raise found
-        human.add(found)
-    if not human.labels:
-        raise DataError("holds no labelled step", path=path, fix="Name a file in the format prm800k or processbench")
-    return human
-
-
-def _labelled_steps(path: Path) -> Iterator[tuple[str, str, bool, str]]:
-    """(question, all text to the step's end, label, the problem's level or '') of every step with a hard label."""
-    if (path / "manifest.json").exists():
-        yield from _of_run(RunFolder.open(path))
-        return
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-    for file in files:
-        for line, row in read_rows(file):
-            try:
-                if isinstance(row, DataError):
-                    raise row
-                yield from _of_row(At(row))
-            except DataError as error:
-                raise DataError(error.problem, path=file, line=line, field=error.field, fix=error.fix) from None
-
-
-def _of_run(run: RunFolder) -> Iterator[tuple[str, str, bool, str]]:
-    state = view_state(run, "labels")
-    if state is None or state["stale"]:
-        which = "no labels" if state is None else "older labels than trees"
-        raise RunError(f"{run.path} has {which}; make them with `treeforge label {run.path}`")
-    for block in run.blocks:
-        table = read_view(run, "labels", "values", VALUES, block)
-        labels = {number: hard for number, _, hard, _ in values_from_table(table)}
-        for number, record in run.records(sorted(labels)):
-            problem, tree = run.problems[number], record.tree
-            level = str(problem.meta.get("level") or "")
-            texts = [""]
-            for parent, text, seen in zip(tree.parent[1:].tolist(), tree.text[1:], tree.observation[1:], strict=True):
-                texts.append(texts[parent] + text + seen)
-            for node, hard in enumerate(labels[number].tolist()):
-                if hard >= 0:
-                    yield problem.question, texts[node], hard == 1, level
-
-
-def _of_row(row: At) -> Iterator[tuple[str, str, bool, str]]:
-    if "completions" in row.object():
-        text = ""
-        labels = row["labels"].items()
-        for number, step in enumerate(row["completions"].items()):
-            text += " " + step.text()
-            if number < len(labels) and labels[number].value is not None:
-                yield row["prompt"].text(), text, labels[number].share() > 0.5, ""
-        return
-    if row["span"].value == 1 and (label := row.get("hard")) is not None:
-        yield row["prompt"].text(), row["previous"].text() + " " + row["current"].text(), label.share() > 0.5, ""
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _key(question: str, text: str) -> bytes:
-    return digest(encode_text(_plain(question)), encode_text(_plain(text)))
-
-
 def _majority(labels: Sequence[bool]) -> bool | None:
     right = sum(labels)
     return None if 2 * right == len(labels) else 2 * right > len(labels)
@@ -264,7 +153,7 @@ def _grouped(
     return {name: agreement(members[name]) for name in names if name in members}
 
 
-def _count(pairs: Iterable[tuple[bytes, bool, bool]], human: _Human) -> Counts:
+def _count(pairs: Iterable[tuple[bytes, bool, bool]], human: HumanLabels) -> Counts:
     counts = np.zeros((len(human.questions), _COUNTS))
     for key, theirs, our in pairs:
         counts[human.problem[key], 2 * (not theirs) + (not our)] += 1
@@ -282,7 +171,7 @@ def _agreement(counts: Counts, resample: _Resampler) -> Agreement:
     )
 
 
-def _first_errors(human: _Human, ours: dict[bytes, bool], resample: _Resampler) -> FirstErrors:
+def _first_errors(human: HumanLabels, ours: dict[bytes, bool], resample: _Resampler) -> FirstErrors:
     counts = np.zeros((len(human.questions), _COUNTS))
     used = 0
     for keys, wrong in human.solutions:

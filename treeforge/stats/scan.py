@@ -6,19 +6,22 @@ called, each once, whatever a writer merges meanwhile.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from treeforge.errors import StorageError
+from treeforge.store.blocks import Kind
 from treeforge.store.run import OPEN, RunFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+KINDS: tuple[Kind, ...] = ("nodes", "rollouts")
 _NODES: dict[str, type[pl.DataType]] = {
     "tree_id": pl.Int32,
     "node_id": pl.Int32,
@@ -28,11 +31,19 @@ _NODES: dict[str, type[pl.DataType]] = {
     "token_count": pl.Int32,
     "multiplicity": pl.Float64,
     "finish": pl.Int8,
+    "answer": pl.String,
     "verdict": pl.Int8,
+    "rollouts": pl.Int32,
+    "rollouts_correct": pl.Int32,
+    "rollouts_undecided": pl.Int32,
+    "rollouts_truncated": pl.Int32,
+    "visits": pl.Int32,
+    "value_sum": pl.Float64,
 }
 _ROLLOUTS: dict[str, type[pl.DataType]] = {
     "tree_id": pl.Int32,
     "node_id": pl.Int32,
+    "answer": pl.String,
     "verdict": pl.Int8,
     "finish": pl.Int8,
     "tokens": pl.Int32,
@@ -41,8 +52,13 @@ _VALUES: dict[str, type[pl.DataType]] = {
     "tree_id": pl.Int32,
     "node_id": pl.Int32,
     "value": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
     "hard": pl.Boolean,
 }
+
+
+_COLUMNS = {"nodes": _NODES, "rollouts": _ROLLOUTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,23 @@ class RunScan:
     """One row a node."""
     rollouts: pl.LazyFrame
     """One row a completion that is not itself nodes."""
+    blocks: tuple[int, ...]
+    """The numbers of the blocks that hold trees."""
+    _files: dict[tuple[Kind, int], Path]
+    _waiting: dict[tuple[Kind, int], list[pl.DataFrame]]
+    """Spilled trees by their block."""
+    _wanted: set[int] | None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The tables that are read."""
+        return tuple(self._files.values())
+
+    def block(self, kind: Kind, number: int) -> pl.LazyFrame:
+        """One block of `nodes` or `rollouts`. Each tree's rows stand together, in their order."""
+        file = self._files.get((kind, number))
+        waiting = (frame.lazy() for frame in self._waiting.get((kind, number), []))
+        return pl.concat([_scan([file] if file else [], _COLUMNS[kind], self._wanted), *waiting])
 
 
 def scan_run(run: RunFolder) -> RunScan:
@@ -64,36 +97,51 @@ def scan_run(run: RunFolder) -> RunScan:
     the latter; a tree that is in both (grown again after `extend`) counts as spilled.
     """
     statuses = run.statuses()
-    ended = [number for number, outcome in statuses.items() if outcome != OPEN]
-    spilled: list[tuple[int, pl.DataFrame, pl.DataFrame]] = [
-        (number, _frame(nodes, _NODES), _frame(rollouts, _ROLLOUTS)) for number, nodes, rollouts in run.spilled(ended)
-    ]
-    merged = set(ended).difference(number for number, _, _ in spilled)
+    merged = {number for number, outcome in statuses.items() if outcome != OPEN}
+    waiting: dict[tuple[Kind, int], list[pl.DataFrame]] = defaultdict(list)
+    for number, nodes, rollouts in run.spilled(sorted(merged)):
+        block = number // run.block
+        waiting["nodes", block].append(_frame(nodes, _NODES))
+        waiting["rollouts", block].append(_frame(rollouts, _ROLLOUTS))
+        merged.remove(number)
     wanted = None if len(merged) == len(run.problems) else merged
-
-    def frame(
-        kind: Literal["nodes", "rollouts"], columns: dict[str, type[pl.DataType]], at: Literal[1, 2]
-    ) -> pl.LazyFrame:
-        waiting = [tree[at].lazy() for tree in spilled]
-        return pl.concat([_scan(run.table_files(kind), columns, wanted), *waiting])
-
-    return RunScan(statuses, frame("nodes", _NODES, 1), frame("rollouts", _ROLLOUTS, 2))
-
-
-def scan_labels(run: RunFolder) -> pl.LazyFrame:
-    """The saved values and labels, one row a node, whether stale or not; no rows where there are none."""
-    return _scan(sorted((run.path / "labels").glob("values-*.parquet")), _VALUES, None)
+    files: dict[tuple[Kind, int], Path] = {}
+    frames: dict[Kind, pl.LazyFrame] = {}
+    for kind in KINDS:
+        tables = run.table_files(kind)
+        files |= {(kind, int(file.stem.rpartition("-")[2])): file for file in tables}
+        spilled = (frame.lazy() for (of, _), trees in waiting.items() if of == kind for frame in trees)
+        frames[kind] = pl.concat([_scan(tables, _COLUMNS[kind], wanted), *spilled])
+    blocks = sorted({block for _, block in (*files, *waiting)})
+    return RunScan(statuses, frames["nodes"], frames["rollouts"], tuple(blocks), files, waiting, wanted)
 
 
-def collect(*frames: pl.LazyFrame) -> list[pl.DataFrame]:
-    """The frames' rows, computed by the streaming engine. `StorageError` for a damaged file."""
+def scan_values(file: Path) -> pl.LazyFrame:
+    """One block's saved values and labels, one row a node, whether stale or not."""
+    return _scan([file], _VALUES, None)
+
+
+def collect(*frames: pl.LazyFrame, files: Iterable[Path] = (), streaming: bool = True) -> list[pl.DataFrame]:
+    """The frames' rows, computed by the streaming engine, or by the one that is faster for a block.
+
+    `StorageError` for a damaged file; it is named where it is one of `files`.
+    """
     try:
-        return [frame.collect(engine="streaming") for frame in frames]
+        return [frame.collect(engine="streaming" if streaming else "in-memory") for frame in frames]
     except (pl.exceptions.ComputeError, pl.exceptions.SchemaError, OSError) as error:
         cause = " ".join(str(error).split())[:300]
-        raise StorageError(
-            f"a table of the run cannot be read: {cause}. Delete that file and resume the run."
-        ) from error
+        which = next((f"{file} is damaged" for file in files if _damaged(file)), "a table of the run cannot be read")
+        fix = "Delete that file and resume the run, or make that view again"
+        raise StorageError(f"{which}: {cause}. {fix}.") from error
+
+
+def _damaged(file: Path) -> bool:
+    """Its footer cannot be read; what is wrong further inside is told by the cause alone."""
+    try:
+        pl.read_parquet_schema(file)
+    except (pl.exceptions.PolarsError, OSError):
+        return True
+    return False
 
 
 def _scan(files: Sequence[Path], columns: dict[str, type[pl.DataType]], trees: Iterable[int] | None) -> pl.LazyFrame:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,10 @@ class Sittings(msgspec.Struct, frozen=True, kw_only=True):
     """Wall time, all sittings together."""
     tokens: int
     """Sampled by the policy in them."""
+    prompt_tokens: int | None
+    """Of the sittings whose policy told what its prefix cache did; None where none did."""
+    cached_tokens: int | None
+    """Of these, from that cache."""
     checker: CheckerUse | None
     """Of the sittings whose judge was the answer checker; None without any."""
 
@@ -42,6 +47,8 @@ class _Line(msgspec.Struct):
     event: str
     seconds: float = 0.0
     tokens: int = 0
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
     checker: _Checker | None = None
 
 
@@ -68,8 +75,15 @@ def read_sittings(path: Path) -> Sittings | None:
         sittings=len(found),
         seconds=sum(s.seconds for s in found),
         tokens=sum(s.tokens for s in found),
+        prompt_tokens=_sum(s.prompt_tokens for s in found),
+        cached_tokens=_sum(s.cached_tokens for s in found),
         checker=_checker([s.checker for s in found if s.checker is not None]),
     )
+
+
+def _sum(noted: Iterable[int | None]) -> int | None:
+    known = [count for count in noted if count is not None]
+    return sum(known) if known else None
 
 
 def _checker(noted: list[_Checker]) -> CheckerUse | None:

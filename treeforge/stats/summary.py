@@ -9,10 +9,16 @@ from typing import Any
 
 import msgspec
 
+MAX_NOTES = 5
+"""Problems that stand out, of each kind."""
+MAX_POINTS = 200
+"""Points of a run's load over time."""
 MAX_REASONS = 20
 """Reasons listed in a summary; texts of errors can differ for every problem."""
 HISTOGRAM_BINS = 10
-"""Bins of equal width of the histogram of values."""
+"""Bins of equal width of the histograms of values and of interval widths."""
+EFFECTIVE_BINS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+"""Where the bins of effective sample sizes begin; the last has no end."""
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +37,8 @@ class ProblemCounts(msgspec.Struct, frozen=True, kw_only=True):
     """open, done, exhausted (a budget ended it), failed; those that occur."""
     reasons: tuple[Reason, ...]
     """The most frequent first, `MAX_REASONS` at most."""
+    screened_out: int
+    """Done after the screening's samples alone: too easy or too hard to be searched."""
     mixed: int
     """With both right and wrong outcomes: these have something to teach."""
     all_correct: int
@@ -47,6 +55,10 @@ class TreeCounts(msgspec.Struct, frozen=True, kw_only=True):
     leaf_depth: float | None
     """Mean depth of the leaves (steps from the root)."""
     max_depth: int
+    median_nodes: int | None
+    """Nodes of the median tree."""
+    max_nodes: int
+    """Nodes of the largest tree."""
     nodes_by_depth: tuple[int, ...]
     """Nodes at depth 0, 1, 2, …"""
     branching: float | None
@@ -66,6 +78,20 @@ class StepLengths(msgspec.Struct, frozen=True, kw_only=True):
     max: int | None
 
 
+class PassAt(msgspec.Struct, frozen=True):
+    """How often one of k completions of a problem is right."""
+
+    k: int
+    share: float
+    """Mean over the problems of 1 - C(n - c, k) / C(n, k), c of n completions right (arXiv 2107.03374, equation 1).
+
+    Unbiased where completions are independent samples, as of `best-of-n`. A search that goes on where it found right
+    answers has more of them.
+    """
+    problems: int
+    """Those with k decided completions or more; the others are in no mean."""
+
+
 class OutcomeCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Completions to the end: leaves with their multiplicity, and own rollouts."""
 
@@ -74,12 +100,61 @@ class OutcomeCounts(msgspec.Struct, frozen=True, kw_only=True):
     correct: int
     share_correct: float | None
     """correct / (completions - undecided)."""
+    pass_at: tuple[PassAt, ...]
+    """k = 1, 2, 4, …, as far as some problem has so many completions; k = 1 is the mean accuracy of a problem."""
     by_verdict: dict[str, int]
     by_finish: dict[str, int]
     """How the texts ended; `error` counts the engine errors."""
     truncated_share: float | None
     undecided_share: float | None
     engine_errors: int
+
+
+class DisputedCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers that a person should look at, as far as tables and log tell; `treeforge label --disputed` lists them."""
+
+    undecided: int
+    """Completions whose answer could not be compared."""
+    unparsable: int
+    """Completions whose answer is nothing that can be read; they count as wrong."""
+    problems: int
+    """Problems with such completions."""
+    rechecked: int | None
+    """Answers that the run's recheck judged otherwise; None without one."""
+    numeric: int | None
+    """Checks that were settled by numbers that agree or differ; None where the log names no check."""
+    symbolic: int | None
+    """Checks that sympy settled."""
+
+
+class ProblemNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem that stands out."""
+
+    number: int
+    problem_id: str
+    completions: int
+    """Decided ones."""
+    share_correct: float | None
+    tokens: int | None
+    """Paid for its tree; None without a journal."""
+    answer: str = ""
+    """`suspicious`: the most frequent wrong answer, its start."""
+    gold_answer: str = ""
+    """`suspicious`: its start."""
+    agreement: float | None = None
+    """`suspicious`: the share of the completions that give `answer`."""
+
+
+class StandOuts(msgspec.Struct, frozen=True, kw_only=True):
+    """Problems to look at, `MAX_NOTES` of a kind at most."""
+
+    costly: tuple[ProblemNote, ...]
+    """Those that took more than twice the tokens of the mean problem, the most first. How long each took is written
+    nowhere."""
+    suspicious: tuple[ProblemNote, ...]
+    """No right completion, and most wrong ones agree: the gold answer may be wrong, or the answer be read wrongly."""
+    no_signal: tuple[ProblemNote, ...]
+    """All completions right: nothing to learn; those that took the most tokens first."""
 
 
 class LabelsAtDepth(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +186,25 @@ class LabelCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Steps with a value in [0, 0.1), [0.1, 0.2), …, [0.9, 1]; `always_wrong` of these at 0, `always_right` at 1."""
     always_wrong: int
     always_right: int
+    interval_histogram: tuple[int, ...]
+    """Steps by the width of their value's interval, in [0, 0.1), …, [0.9, 1]. Steps that end a trajectory are known
+    exactly and, like those without a value, in no bin."""
+    interval_width: float | None
+    """Mean width."""
+    effective_histogram: tuple[int, ...]
+    """The same steps by effective sample size (`EFFECTIVE_BINS`): the number of independent outcomes that would leave
+    an interval as wide (Wilson's). Undecided outcomes make it smaller."""
+    effective_size: float | None
+    """Mean effective sample size."""
+    first_errors: tuple[int, ...]
+    """Wrong completions whose first negative step is the first, second, … of the solution."""
+    first_error_later: int
+    """Wrong own rollouts below steps that are all positive: their error comes after the labelled steps."""
+    first_error_unknown: int
+    """Wrong completions with a step without a label before a negative one."""
+    pairs: dict[str, int]
+    """Windows of two steps by the labels of the earlier and the later one, as in `negative_positive`: a wrong step that
+    was corrected. The later label is the window's."""
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,11 +221,21 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens paid for the trees that ended / their nodes, roots not counted."""
     tokens_per_label: float | None
     """The same / steps with a hard label."""
+    tokens_per_correct: float | None
+    """The same / correct completions."""
     sittings: int | None
     """Times the run was started or resumed."""
     seconds: float | None
     """Wall time of all sittings together."""
     tokens_per_second: float | None
+    prompt_tokens: int | None
+    """Of the sittings whose policy told what its prefix cache did."""
+    cached_share: float | None
+    """Of these, from that cache."""
+    price: float | None
+    """What the run cost, where a price was given: of sampled tokens, or of GPU hours."""
+    price_per_label: float | None
+    price_per_correct: float | None
 
 
 class SlowCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,10 +280,32 @@ class Compression(msgspec.Struct, frozen=True, kw_only=True):
     """`treeforge.compress.CompressReport`, with `mean_shift` and `noise`."""
 
 
+class LoadPoint(msgspec.Struct, frozen=True):
+    """The run over a stretch of time, from `logs/metrics.jsonl`."""
+
+    seconds: float
+    """Its end, in working time: the times between sittings are left out."""
+    in_flight: float
+    """Requests in flight, the mean of what was noted."""
+    tokens_per_second: float
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy the policy was."""
+
+    in_flight: float
+    """Mean of what was noted, about every `machine.metrics_seconds`."""
+    max_in_flight: int
+    points: tuple[LoadPoint, ...]
+    """In order, `MAX_POINTS` at most."""
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The statistics of one run; made by `treeforge.stats.summarise`."""
 
     run: str
+    strategy: str
+    """Of the search."""
     problems: ProblemCounts
     trees: TreeCounts
     step_tokens: StepLengths
@@ -190,6 +316,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """None before `treeforge compress`."""
     checker: CheckerUse | None
     """None where the log names no check."""
+    disputed: DisputedCounts
+    stand_outs: StandOuts
+    load: Load | None
+    """None without `logs/metrics.jsonl`."""
     cost: Cost
     warnings: tuple[str, ...]
     """What to look at before training on this; one line each."""

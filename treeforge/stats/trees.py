@@ -46,12 +46,14 @@ def endings(scan: RunScan) -> pl.LazyFrame:
 
 
 def outcomes_by_tree(ended: pl.DataFrame) -> pl.DataFrame:
-    """(tree_id, correct, wrong) from the rows of `endings`; undecided completions and engine errors are neither."""
+    """(tree_id, correct, wrong), by tree, from the rows of `endings`; undecided completions and engine errors are
+    neither."""
     completions, verdict = pl.col("completions"), pl.col("verdict")
-    return ended.group_by("tree_id").agg(
+    counts = ended.group_by("tree_id").agg(
         correct=completions.filter(verdict == Verdict.CORRECT).sum(),
         wrong=completions.filter(verdict.is_in([int(v) for v in _WRONG])).sum(),
     )
+    return counts.sort("tree_id")
 
 
 class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,6 +80,8 @@ class TreeFiles:
 
     def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number, nodes, rollouts) of those trees that wait for the rest of their block."""
+        if not self._spills.is_dir():
+            return
         for number in numbers:
             path = self.spill_path(number)
             if path.exists():

@@ -6,25 +6,32 @@ They are no view: nothing could make them again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from treeforge.config import LabelConfig
 from treeforge.errors import RunError, StorageError
-from treeforge.evidence import Floats
+from treeforge.evidence import Evidence, Floats
+from treeforge.forest import Forest, ranges
 from treeforge.heldout import held_out
+from treeforge.store.blocks import TreeFiles
+from treeforge.store.forests import NodeTable
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import VALUES, read_table, values_from_table, values_table, write_table
+from treeforge.store.tables import ROLLOUTS, VALUES, read_table, write_table
+from treeforge.store.value_table import ValueTable, rows_of_values
 from treeforge.tree import Rollout, Tree
 from treeforge.value import FROM_ELSEWHERE, Estimator, Values, estimate
 
 SECTION = "imported"
 """The manifest's section: format, estimator and file; absent in a run that was grown."""
+
+_NODES = 2**14
 
 
 def imported_values(value: Floats, estimator: Estimator) -> Values:
@@ -37,15 +44,57 @@ def imported_values(value: Floats, estimator: Estimator) -> Values:
     )
 
 
-def value_rows(number: int, values: Values) -> pa.Table:
-    """A tree's rows of `trees/values-*.parquet`: values as they came, without labels."""
-    n = len(values.value)
-    return values_table(number, values, np.full(n, -1, dtype=np.int8), np.full(n, np.nan))
+class ImportedBlock:
+    """Collects the trees of one block of an imported run, and writes its tables.
 
+    In memory are Arrow tables of the block, and as Python objects the trees of about `_NODES` nodes.
+    """
 
-def write_imported(folder: Path, block: int, tables: list[pa.Table]) -> None:
-    """Write one block's values."""
-    write_table(pa.concat_tables(tables), _file(folder, block))
+    def __init__(self, folder: Path, block: int, estimator: Estimator | None) -> None:
+        """`estimator`: that of the values that came with the trees; None where none came."""
+        self._folder, self._block, self._estimator = folder, block, estimator
+        self._numbers: list[int] = []
+        self._trees: list[Tree] = []
+        self._values: list[Floats] = []
+        self._waiting = 0
+        self._tables: list[pa.Table] = []
+        self._value_tables: list[pa.Table] = []
+
+    def add(self, number: int, tree: Tree, values: Floats) -> None:
+        """Add the next tree; `values`, float64[n], NaN for none."""
+        self._numbers.append(number)
+        self._trees.append(tree)
+        self._values.append(values)
+        self._waiting += tree.size
+        if self._waiting >= _NODES:
+            self._convert()
+
+    def write(self) -> None:
+        """Write the block's nodes, its (no) rollouts and, where the trees came with values, these."""
+        self._convert()
+        trees = TreeFiles(self._folder)
+        write_table(pa.concat_tables(self._tables), trees.table_path("nodes", self._block))
+        write_table(ROLLOUTS.empty_table(), trees.table_path("rollouts", self._block))
+        if self._estimator is not None:
+            write_table(pa.concat_tables(self._value_tables), _file(self._folder, self._block))
+
+    def _convert(self) -> None:
+        if not self._trees:
+            return
+        nodes = NodeTable.of(self._numbers, self._trees)
+        self._tables.append(nodes.to_nodes())
+        if self._estimator is not None:
+            values = imported_values(np.concatenate(self._values), self._estimator)
+            n = nodes.forest.size
+            table = ValueTable(
+                numbers=nodes.numbers,
+                starts=nodes.forest.starts,
+                values=values,
+                hard=np.full(n, -1, dtype=np.int8),
+                soft=np.full(n, np.nan),
+            )
+            self._value_tables.append(table.to_arrow())
+        self._numbers, self._trees, self._values, self._waiting = [], [], [], 0
 
 
 class StepValues:
@@ -74,29 +123,47 @@ class StepValues:
         self._run, self._config = run, config
         self.imported = bool(own)
         """They came with the trees, and do not move with merges."""
-        self._block, self._values = -1, dict[int, Values]()
+        self._block = -1
+        self._known: ValueTable | None = None
+        """The block that was read last."""
 
     def of(self, number: int, tree: Tree, rollouts: Sequence[Rollout] = ()) -> Values:
         """The values of a tree's nodes. `rollouts` are those beside the tree, which the estimator `held_out` needs."""
+        return self.of_forest(np.array([number], dtype=np.int32), Forest.of([tree]), [(tree, rollouts)])
+
+    def of_forest(
+        self,
+        numbers: NDArray[np.int32],
+        forest: Forest,
+        rollouts: Iterable[tuple[Tree, Sequence[Rollout]]] = (),
+    ) -> Values:
+        """The values of all nodes of several trees of one block. `numbers`, int32[trees]: their tree_ids.
+
+        `rollouts`, each tree with those beside it, are what the estimator `held_out` needs.
+        """
         config, estimator = self._config, self._config.estimator
         if estimator == "human" or estimator == "imported":
-            return self._read(number, tree)
+            return self._read(numbers, forest)
         if estimator == "held_out":
-            unseen = held_out(tree, rollouts)
-            values = estimate(unseen, truncated=config.truncated, confidence=config.confidence)
+            forest = Forest.of([held_out(tree, own) for tree, own in rollouts])
+            values = estimate(Evidence.of(forest), truncated=config.truncated, confidence=config.confidence)
             return replace(values, estimator="held_out")
-        return estimate(tree, estimator, truncated=config.truncated, confidence=config.confidence)
+        return estimate(Evidence.of(forest), estimator, truncated=config.truncated, confidence=config.confidence)
 
-    def _read(self, number: int, tree: Tree) -> Values:
-        block = number // self._run.block
+    def _read(self, numbers: NDArray[np.int32], forest: Forest) -> Values:
+        block = int(numbers[0]) // self._run.block
         file = _file(self._run.path / "trees", block)
-        if block != self._block:
-            found = values_from_table(read_table(file, VALUES))
-            self._block, self._values = block, {tree: values for tree, values, _, _ in found}
-        values = self._values.get(number)
-        if values is None or len(values.value) != tree.size:
-            raise StorageError(f"{file} does not hold the values of tree {number}; import the run again")
-        return values
+        if block != self._block or self._known is None:
+            self._block, self._known = block, ValueTable.read(read_table(file, VALUES))
+        known = self._known
+        places = np.searchsorted(known.numbers, numbers)
+        there = known.numbers[np.minimum(places, len(known.numbers) - 1)] == numbers
+        wrong = ~there
+        wrong[there] = np.diff(known.starts)[places[there]] != forest.sizes[there]
+        if wrong.any():
+            missing = int(numbers[wrong][0])
+            raise StorageError(f"{file} does not hold the values of tree {missing}; import the run again")
+        return rows_of_values(known.values, ranges(known.starts[places], forest.sizes))
 
 
 def _file(folder: Path, block: int) -> Path:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from treeforge.config import LabelConfig
 from treeforge.errors import DataError
+from treeforge.forest import Forest
 from treeforge.hashing import file_sha256
 from treeforge.store.rows import read_rows
 from treeforge.store.run import RunFolder
@@ -143,6 +144,17 @@ class Opinions:
         filtered = hard.copy()
         filtered[nodes[differs]] = -1
         self.agreement.filtered += int(np.count_nonzero(filtered != hard))
+        return filtered
+
+    def filter_forest(self, numbers: NDArray[np.int32], forest: Forest, hard: NDArray[np.int8]) -> NDArray[np.int8]:
+        """`filter` of several trees at once. `numbers`, int32[trees]: their tree_ids; `hard`, int8[n]: of all nodes."""
+        with_some = np.isin(numbers, self._trees)
+        if not with_some.any():
+            return hard
+        filtered = hard.copy()
+        for number, rows, some in zip(numbers.tolist(), forest.rows(), with_some.tolist(), strict=True):
+            if some:
+                filtered[rows] = self.filter(number, hard[rows])
         return filtered
 
 

@@ -106,40 +106,17 @@ the abstain band."""
 
 def nodes_table(number: int, tree: Tree) -> pa.Table:
     """The rows of one tree (`NODES`). `number` is the tree's number in the run, its tree_id."""
-    return pa.Table.from_arrays(_node_arrays(number, tree), schema=NODES)
-
-
-def compressed_table(number: int, tree: Tree, row_of: NDArray[np.integer[Any]]) -> pa.Table:
-    """The rows of one compressed tree (`COMPRESSED`). `row_of`, integer[n]: each node's row in the original tree."""
-    return pa.Table.from_arrays([*_node_arrays(number, tree), pa.array(row_of, pa.int32())], schema=COMPRESSED)
-
-
-def forest_table(
-    numbers: Sequence[int], starts: NDArray[np.integer[Any]], forest: Tree, keep: NDArray[np.bool_]
-) -> pa.Table:
-    """The rows of several trees that stand one after another (`COMPRESSED`), as `compressed_table` gives those of each.
-
-    `forest`: their columns, with rows counting through and several roots. `starts`, integer[trees + 1]: where each tree
-    starts. `numbers`: their tree_ids. `keep`, bool[trees]: those that the table shall have.
-    """
-    sizes = np.diff(starts)
-    offset = np.repeat(starts[:-1], sizes)
-    node = np.arange(forest.size) - offset
-    arrays: list[Any] = [
-        pa.array(np.repeat(np.asarray(numbers, np.int32), sizes)),
-        pa.array(node.astype(np.int32)),
-    ]
+    n = tree.size
+    arrays: list[Any] = [pa.array(np.full(n, number, np.int32)), pa.array(np.arange(n, dtype=np.int32))]
     for name in TREE_FIELDS:
-        column = getattr(forest, name)
-        if name == "parent":
-            arrays.append(pa.array(np.where(column >= 0, column - offset, -1).astype(np.int32)))
+        column = getattr(tree, name)
+        if isinstance(column, np.ndarray):
+            arrays.append(pa.array(column))
         elif name == "merged_from":
-            own = [tuple([row - o for row in rows]) if rows else rows for rows, o in zip(column, offset, strict=True)]
-            arrays.append(pa.array(own, NODES.field(name).type))
+            arrays.append(pa.array(column, NODES.field(name).type))
         else:
-            arrays.append(pa.array(column) if isinstance(column, np.ndarray) else text_array(name, column))
-    table = pa.Table.from_arrays([*arrays, pa.array(node.astype(np.int32))], schema=COMPRESSED)
-    return table if keep.all() else table.filter(pa.array(np.repeat(keep, sizes)))
+            arrays.append(text_array(name, column))
+    return pa.Table.from_arrays(arrays, schema=NODES)
 
 
 def rollouts_table(number: int, rollouts: Sequence[Rollout]) -> pa.Table:
@@ -199,7 +176,7 @@ def trees_from_table(table: pa.Table) -> Iterator[tuple[int, Tree]]:
     columns = {name: _plain(table.column(name)) for name in ("node_id", "parent_id", *TREE_FIELDS[1:])}
     node_id = columns.pop("node_id")
     columns["parent"] = columns.pop("parent_id")
-    for number, rows in _trees(table):
+    for number, rows in tree_bounds(table):
         if not np.array_equal(node_id[rows], np.arange(rows.stop - rows.start)):
             raise DataError(f"the nodes of tree {number} are not 0, 1, 2, … in order", field="node_id")
         tree = Tree(**{name: column[rows] for name, column in columns.items()})
@@ -207,52 +184,11 @@ def trees_from_table(table: pa.Table) -> Iterator[tuple[int, Tree]]:
         yield number, tree
 
 
-def forest_from_table(table: pa.Table) -> tuple[list[int], NDArray[np.intp], Tree]:
-    """All trees of a `NODES` (or `COMPRESSED`) table in one struct: tree_ids, where each starts (one more, n), columns.
-
-    `parent` and `merged_from` name rows of the whole, and the struct has several roots, so it is no valid `Tree`; that
-    each parent stands before its children in its own tree is checked. Raises `DataError` where rows are not in order.
-    """
-    columns = {name: _plain(table.column(name)) for name in ("node_id", "parent_id", *TREE_FIELDS[1:])}
-    numbers, bounds = [], [0]
-    for number, rows in _trees(table):
-        numbers.append(number)
-        bounds.append(rows.stop)
-    starts = np.array(bounds, dtype=np.intp)
-    offset = np.repeat(starts[:-1], np.diff(starts))
-    node_id, parent = columns.pop("node_id"), columns.pop("parent_id")
-    row, is_root = node_id + offset, parent < 0
-    if not np.array_equal(row, np.arange(len(row))):
-        raise DataError("the nodes of a tree are not 0, 1, 2, … in order", field="node_id")
-    if not (np.array_equal(is_root, node_id == 0) and (parent < node_id).all()):
-        raise DataError("a tree has another root than node 0, or a parent after its child", field="parent_id")
-    depth = columns["depth"]
-    if (depth[~is_root] != depth[(parent + offset)[~is_root]] + 1).any() or depth[is_root].any():
-        raise DataError("a node's depth is not one more than its parent's", field="depth")
-    columns["parent"] = np.where(is_root, -1, parent + offset).astype(np.int32)
-    merged = columns["merged_from"]
-    if any(merged):
-        columns["merged_from"] = [
-            tuple([part + start for part in parts]) if parts else parts
-            for parts, start in zip(merged, offset.tolist(), strict=True)
-        ]
-    return numbers, starts, Tree(**columns)
-
-
-def compressed_from_table(table: pa.Table) -> Iterator[tuple[int, Tree, NDArray[np.int32]]]:
-    """The trees of a `COMPRESSED` table, in order, as (tree_id, tree, row_of). Raises as `trees_from_table` does."""
-    row_of = _plain(table.column("row_of"))
-    start = 0
-    for number, tree in trees_from_table(table):
-        yield number, tree, row_of[start : start + tree.size]
-        start += tree.size
-
-
 def rollouts_from_table(table: pa.Table) -> Iterator[tuple[int, tuple[Rollout, ...]]]:
     """The rollouts of a `ROLLOUTS` table, in order, as (tree_id, rollouts). A tree without rollouts does not occur."""
     columns = [_plain(table.column(name)) for name in ROLLOUTS.names[1:]]
     listed = [c.tolist() if isinstance(c, np.ndarray) else c for c in columns]
-    for number, rows in _trees(table):
+    for number, rows in tree_bounds(table):
         yield number, tuple(Rollout(*row) for row in zip(*(c[rows] for c in listed), strict=True))
 
 
@@ -264,7 +200,7 @@ def values_from_table(table: pa.Table) -> Iterator[tuple[int, Values, NDArray[np
     names = [spec.name for spec in fields(Values)]
     columns = {name: _plain(table.column(name)) for name in (*names, "node_id", "soft")}
     hard = table.column("hard").cast(pa.int8()).fill_null(-1).to_numpy()
-    for number, rows in _trees(table):
+    for number, rows in tree_bounds(table):
         if not np.array_equal(columns["node_id"][rows], np.arange(rows.stop - rows.start)):
             raise DataError(f"the nodes of tree {number} are not 0, 1, 2, … in order", field="node_id")
         estimators = set(columns["estimator"][rows])
@@ -356,20 +292,6 @@ def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
         raise DataError(f"does not have the columns of {table}; these differ: {', '.join(differing)}", path=path)
 
 
-def _node_arrays(number: int, tree: Tree) -> list[Any]:
-    n = tree.size
-    arrays: list[Any] = [pa.array(np.full(n, number, np.int32)), pa.array(np.arange(n, dtype=np.int32))]
-    for name in TREE_FIELDS:
-        column = getattr(tree, name)
-        if isinstance(column, np.ndarray):
-            arrays.append(pa.array(column))
-        elif name == "merged_from":
-            arrays.append(pa.array(column, NODES.field(name).type))
-        else:
-            arrays.append(text_array(name, column))
-    return arrays
-
-
 def _plain(column: pa.ChunkedArray) -> Any:
     """A numpy array of numbers, or a list of texts or of tuples (a list column)."""
     if pa.types.is_list(column.type):
@@ -379,15 +301,14 @@ def _plain(column: pa.ChunkedArray) -> Any:
     return column.to_numpy()
 
 
-def _trees(table: pa.Table) -> Iterator[tuple[int, slice]]:
-    """(tree_id, its rows) in order; the rows of a tree must stand together and trees ascend."""
+def tree_bounds(table: pa.Table) -> list[tuple[int, slice]]:
+    """(tree_id, its rows) in order. Raises `DataError` unless the rows of a tree stand together and trees ascend."""
     ids = table.column("tree_id").to_numpy()
     if len(ids) == 0:
-        return
+        return []
     steps = np.diff(ids)
     if (steps < 0).any():
         row = int(np.flatnonzero(steps < 0)[0]) + 1
         raise DataError(f"row {row}: trees are not in ascending order", field="tree_id")
     starts = [0, *(np.flatnonzero(steps) + 1).tolist(), len(ids)]
-    for start, stop in pairwise(starts):
-        yield int(ids[start]), slice(start, stop)
+    return [(int(ids[start]), slice(start, stop)) for start, stop in pairwise(starts)]

@@ -1,0 +1,57 @@
+"""The trees of a run's blocks as they were grown, with the verdicts that count: what labels, compressed trees and
+shards are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from treeforge.recheck import Verdicts
+from treeforge.store.blocks import TreeFiles
+from treeforge.store.forests import NodeTable
+from treeforge.store.run import RunFolder
+from treeforge.store.tables import rollouts_from_table
+from treeforge.tree import Rollout, TreeRecord
+
+
+class GrownTrees:
+    """Reads trees that have ended, a block at a time. How they ended is read once: it is one query for all blocks."""
+
+    def __init__(self, run: RunFolder, verdicts: Verdicts) -> None:
+        self.run, self.verdicts = run, verdicts
+        self._files = TreeFiles(run.path / "trees")
+        self._statuses = run.statuses()
+
+    def nodes(self, members: Sequence[int]) -> NodeTable:
+        """The nodes of some trees of one block, in order. Their rollouts are read where verdicts may have changed."""
+        if self.verdicts.about is None:
+            return NodeTable.read(self.run.block_nodes(members))
+        return self.with_rollouts(members)[0]
+
+    def with_rollouts(self, members: Sequence[int]) -> tuple[NodeTable, dict[int, tuple[Rollout, ...]]]:
+        """The nodes of some trees of one block, in order, and their rollouts by tree_id."""
+        if self.verdicts.about is None:
+            nodes, rollouts = self._read(members)
+            return NodeTable.read(nodes), dict(rollouts_from_table(rollouts))
+        records = [(number, self.verdicts.apply(number, record)) for number, record in self.records(members)]
+        table = NodeTable.of([number for number, _ in records], [record.tree for _, record in records])
+        return table, {number: record.rollouts for number, record in records}
+
+    def records(self, members: Sequence[int]) -> list[tuple[int, TreeRecord]]:
+        """Some trees of one block with their rollouts, in order, by the run's own verdicts."""
+        nodes, rollouts = self._read(members)
+        table, beside = NodeTable.read(nodes), dict(rollouts_from_table(rollouts))
+        problems = self.run.problems
+        return [
+            (number, TreeRecord(problems[number].problem_id, tree, beside.get(number, ()), *self.ending(number)))
+            for number, tree in zip(table.numbers.tolist(), table.trees(), strict=True)
+        ]
+
+    def _read(self, members: Sequence[int]) -> tuple[pa.Table, pa.Table]:
+        return self._files.read(members[0] // self.run.block, set(members))
+
+    def ending(self, number: int) -> tuple[str, str]:
+        """(status, reason) of a tree."""
+        return self._statuses[number]

@@ -1,0 +1,39 @@
+"""How often problems are solved: pass@k."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treeforge.stats.summary import PassAt
+
+_Counts = NDArray[np.integer[Any]]
+
+
+def pass_at(correct: _Counts, wrong: _Counts) -> tuple[PassAt, ...]:
+    """pass@k for k = 1, 2, 4, … from the completions of each problem (int[problems])."""
+    # Few pairs are different, however many problems there are.
+    pairs, problems = np.unique(np.stack([correct + wrong, correct]), axis=1, return_counts=True)
+    found: list[PassAt] = []
+    k = 1
+    while (enough := pairs[0] >= k).any():
+        n, c = pairs[:, enough]
+        weights = problems[enough]
+        found.append(PassAt(k, float(np.average(_some_right(n, c, k), weights=weights)), int(weights.sum())))
+        k *= 2
+    return tuple(found)
+
+
+def _some_right(n: _Counts, c: _Counts, k: int) -> NDArray[np.float64]:
+    """float64[problems]: 1 - C(n - c, k) / C(n, k), the chance that k of n completions, c of them right, hold a right
+    one. As the product of 1 - k / i over i in n - c + 1 … n, which neither overflows nor cancels.
+    """
+    missed = np.where(n - c < k, 0.0, 1.0)
+    for place in range(int(c.max(initial=0))):
+        open_ = (place < c) & (missed > 0)
+        if not open_.any():
+            break
+        missed[open_] *= 1 - k / (n[open_] - place)
+    return 1 - missed
