@@ -99,6 +99,19 @@ def test_quantiles_of_a_node_that_nothing_is_known_of():
     assert alone.deviation()[0] == pytest.approx(np.sqrt(1 / 12))
 
 
+@pytest.mark.parametrize("right", [0, 16])
+def test_an_interval_reaches_chances_of_0_and_1(right):
+    found = infer(levels(np.array([-1]), np.array([0])), np.array([16.0]), np.array([float(right)]))
+    low, high = (float(end[0]) for end in found.interval(0.9))
+    if right:
+        low, high = 1 - high, 1 - low
+    assert low == 0.0
+    assert 1 / CELLS < high < 0.25
+    within = infer(levels(np.array([-1]), np.array([0])), np.array([16.0]), np.array([8.0]))
+    ends = [float(end[0]) for end in within.interval(0.9)]
+    assert ends == pytest.approx([float(within.quantile(share)[0]) for share in (0.05, 0.95)])
+
+
 def chain(outcomes_at: list[tuple[int, int]], verdict: Verdict) -> Tree:
     """A solution whose steps have (rollouts, correct) each, and end in a verdict."""
     builder, row = TreeBuilder(), 0

@@ -140,6 +140,16 @@ class Posterior:
         found: Floats = (cell + np.clip(inside, 0.0, 1.0)) / CELLS
         return found
 
+    def interval(self, confidence: float) -> tuple[Floats, Floats]:
+        """float64[n] twice: the interval that leaves out as much below as above.
+
+        An end in the outermost cell is 0 or 1: real models hardly ever, or nearly always, get right from many steps,
+        and a chance of exactly 0 lies between no two inner quantiles.
+        """
+        tail = (1 - confidence) / 2
+        low, high = self.quantile(tail), self.quantile(1 - tail)
+        return np.where(low < 1 / CELLS, 0.0, low), np.where(high > 1 - 1 / CELLS, 1.0, high)
+
 
 def above(threshold: float) -> Floats:
     """float64[CELLS]: the share of each cell above `threshold`."""

@@ -193,7 +193,7 @@ def _smoothed(evidence: Evidence, levels: Levels, truncated: Truncated, confiden
         pessimist, optimist = (posterior(as_if) for as_if in _UNDECIDED_AS)
     decided_below = subtree_sums(levels, decided.own + np.where(decided.ended, whole(evidence.multiplicity), 0.0))
     known = (decided_below > 0) | decided.ended
-    value, tail = found.quantile(0.5), (1 - confidence) / 2
+    value = found.quantile(0.5)
 
     def unless_ended(column: Floats, at_end: Floats, unknown: float) -> Floats:
         return np.where(decided.ended, at_end, np.where(known, column, unknown))
@@ -203,8 +203,8 @@ def _smoothed(evidence: Evidence, levels: Levels, truncated: Truncated, confiden
         rollouts=np.where(decided.ended, np.maximum(decided_below, 1.0), decided_below).astype(np.int64),
         undecided=undecided.astype(np.int64),
         stderr=unless_ended(found.deviation(), np.zeros_like(value), np.nan),
-        low=unless_ended(np.minimum(pessimist.quantile(tail), value), decided.right, 0.0),
-        high=unless_ended(np.maximum(optimist.quantile(1 - tail), value), decided.right, 1.0),
+        low=unless_ended(np.minimum(pessimist.interval(confidence)[0], value), decided.right, 0.0),
+        high=unless_ended(np.maximum(optimist.interval(confidence)[1], value), decided.right, 1.0),
         estimator="smoothed",
     )
 
