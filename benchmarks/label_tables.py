@@ -167,7 +167,12 @@ def plot(points: list[Point], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 3, figsize=(12, 7), sharey=False, constrained_layout=True)
+    worlds = worlds_of(points)
+    columns = min(3, len(worlds))
+    rows = -(-len(worlds) // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(max(4 * columns, 7), 3.5 * rows), squeeze=False, constrained_layout=True
+    )
     styles = {
         ("adaptive", "smoothed"): ("C3", "o-"),
         ("step-rollouts", "policy_mean"): ("C0", "s-"),
@@ -175,10 +180,12 @@ def plot(points: list[Point], path: Path) -> None:
         ("omega", "policy_mean"): ("C2", "^-"),
         ("mcts", "policy_mean"): ("C7", "v-"),
     }
-    for axis, world in zip(axes.flat, worlds_of(points), strict=True):
+    for axis, world in zip(axes.flat, worlds, strict=False):
         for (strategy, estimator), (colour, style) in styles.items():
             curve = [p for p in points if (p.world, p.strategy, p.estimator) == (world, strategy, estimator)]
             reference = next(p for p in points if p.world == world and p.strategy == "step-rollouts")
+            if not curve:
+                continue
             prices, rates = [p.price for p in curve], [100 * p.wrong_on(reference) for p in curve]
             axis.plot(prices, rates, style, color=colour, label=f"{strategy}, {estimator}", markersize=4)
         axis.set(
