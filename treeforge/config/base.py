@@ -1,0 +1,33 @@
+"""What all configs share: the base class, and checks of their values."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
+    """Base of all configs: immutable, keyword-only, unknown keys refused."""
+
+
+def positive(config: Config, *names: str) -> None:
+    """Raise `ValueError` unless these fields are finite and greater than 0."""
+    for name in names:
+        if not 0 < getattr(config, name) < math.inf:
+            raise ValueError(f"{name} must be greater than 0, not {getattr(config, name)!r}")
+
+
+def not_negative(config: Config, *names: str) -> None:
+    """Raise `ValueError` unless these fields are finite and at least 0."""
+    for name in names:
+        value = getattr(config, name)
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must not be negative{'' if value < 0 else ' or infinite'}, not {value!r}")
+
+
+def at_most_one(config: Config, *names: str) -> None:
+    """Raise `ValueError` unless these fields are at most 1."""
+    for name in names:
+        if not getattr(config, name) <= 1:
+            raise ValueError(f"{name} must be at most 1, not {getattr(config, name)!r}")
