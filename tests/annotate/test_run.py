@@ -305,6 +305,30 @@ def test_labels_go_back_to_the_rows_they_came_from(merge: bool, tmp_path: Path) 
     assert [len(solutions) for solutions in again.solutions.values()] == [4, 1]
 
 
+def test_labels_of_rows_never_go_over_what_was_read(file: Path, tmp_path: Path, capsys: Any) -> None:
+    """Said before anything is asked, not after hours."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.jsonl").hardlink_to(file)
+    (tmp_path / "golds.jsonl").write_text(json.dumps({"question": "Q?", "answer": "3"}) + "\n")
+    before = file.read_bytes()
+    command = ["annotate", str(file), "--out", str(tmp_path / "run"), "--policy", "scripted", "-q"]
+    command += ["--problems", str(tmp_path / "golds.jsonl"), "--labelled"]
+    for name, why in (
+        ("given.jsonl", "is read by this command"),
+        ("link.jsonl", "is read by this command"),
+        ("golds.jsonl", "is read by this command"),
+        ("folder", "is a folder"),
+        ("run/manifest.json", "would be among the run's own files"),
+        ("run/dataset/data/train-00000-of-00001.parquet", "would be among the run's own files"),
+    ):
+        assert invoke([*command, str(tmp_path / name)]) == 2
+        assert f"--labelled: {tmp_path / name} {why}" in capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert not (tmp_path / "run").exists()
+    assert invoke([*command, str(tmp_path / "run" / "labelled.jsonl")]) == 0
+    assert (tmp_path / "run" / "labelled.jsonl").exists()
+
+
 def test_labels_of_rows_need_given_solutions_and_labels(run: Path, tmp_path: Path) -> None:
     shutil.rmtree(run / "labels")
     with pytest.raises(RunError, match="treeforge label"):

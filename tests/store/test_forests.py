@@ -13,7 +13,7 @@ from treeforge.config import CompressConfig
 from treeforge.errors import DataError, TreeError
 from treeforge.evidence import Evidence
 from treeforge.forest import ARRAY_FIELDS, Forest, ranges
-from treeforge.store import tables
+from treeforge.store import forests, tables
 from treeforge.store.forests import NodeTable
 from treeforge.store.value_table import ValueTable
 from treeforge.tree import TREE_FIELDS, Finish
@@ -60,6 +60,22 @@ def test_a_block_compressed_is_its_trees_compressed(some):
     assert table["row_of"].to_pylist() == table["node_id"].to_pylist()
     back = NodeTable.read(table)
     assert all(same_tree(a, b) for a, b in zip(alone, back.trees(), strict=True))
+
+
+def test_a_block_of_more_text_than_narrow_offsets_hold(monkeypatch):
+    monkeypatch.setattr(forests, "_NARROW_BYTES", 100)
+    monkeypatch.setattr(forests, "_NARROW_ROWS", 7)
+    some = [hand_drawn(), hand_drawn(), hand_drawn()]
+    nodes = NodeTable.read(table_of(some))
+    assert nodes.text.type == pa.large_string()
+    assert repr(nodes.to_nodes().to_pylist()) == repr(table_of(some).to_pylist())
+    config = CompressConfig(probability=1.0, min_children=2)
+    made = next(compress_passes(nodes.forest, config, keys=["a", "b", "c"]))
+    assert len(made.x) > 2
+    table = nodes.merged(made.forest, made.p, made.x).to_compressed(np.array([0, 2]))
+    alone = [compress(tree, config, key=key).tree for tree, key in zip(some, "abc", strict=True)]
+    assert table["text"].to_pylist() == [*alone[0].text, *alone[2].text]
+    assert all(same_tree(a, b) for a, b in zip(some, nodes.select(np.array([0, 1, 2])).trees(), strict=True))
 
 
 @settings(deadline=None, max_examples=30)

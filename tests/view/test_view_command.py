@@ -38,6 +38,16 @@ def test_a_bundle(view, run, tmp_path):
     assert (tmp_path / "page.html").read_text("utf-8").startswith("<!doctype html>")
 
 
+def test_a_bundle_never_goes_over_the_runs_own_files(view, run):
+    for file in (run / "manifest.json", run / "trees" / "nodes-00000.parquet"):
+        before = file.read_bytes()
+        code, _, err = view(run, "--bundle", file)
+        assert (code, file.read_bytes()) == (2, before)
+        assert f"--bundle: {file} is a file of the run" in err
+    for _ in range(2):
+        assert view(run, "--bundle", run / "page.html")[0] == 0
+
+
 def test_a_port_in_use(view, run):
     with listen("127.0.0.1", 0) as taken:
         code, out, err = view(run, "--port", taken.getsockname()[1])
@@ -46,9 +56,11 @@ def test_a_port_in_use(view, run):
 
 
 def test_a_folder_that_is_no_run(view, tmp_path):
-    code, _, err = view(tmp_path)
-    assert code == 2
-    assert "is no run folder" in err
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file"):
+        code, _, err = view(path)
+        assert code == 2
+        assert f"{path} is no run folder" in err
 
 
 def test_an_older_schema(view, run):

@@ -85,6 +85,8 @@ def annotate(
     from treeforge.recipes import load_config
     from treeforge.store.problems import read_problems
 
+    if labelled is not None:
+        _check_labelled(labelled, out, solutions, problems)
     named = {"search.strategy": strategy, "search.children": children, "seed": seed, "machine.replicas": replicas}
     overrides = [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
     overrides += options.named_overrides(named)
@@ -130,3 +132,16 @@ def annotate(
         write_labelled(result.path, labelled)
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))
+
+
+def _check_labelled(labelled: Path, run: Path, *read: str | None) -> None:
+    """Refuse a file that could not be written in the end, or whose loss would be one."""
+    from treeforge.errors import ConfigError
+
+    if labelled.is_dir():
+        raise ConfigError(f"--labelled: {labelled} is a folder; name a file")
+    if labelled.exists() and any(name and Path(name).exists() and labelled.samefile(name) for name in read):
+        raise ConfigError(f"--labelled: {labelled} is read by this command; name another file")
+    place, run = labelled.resolve(), run.resolve()
+    if run in place.parents and (place.parent != run or place.suffix != ".jsonl"):
+        raise ConfigError(f"--labelled: {labelled} would be among the run's own files; name one beside it, as x.jsonl")

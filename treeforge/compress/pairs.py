@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from treeforge.compress.hnc import Compressed
+from treeforge.forest import Forest
 from treeforge.tree import Tree
 
 
@@ -38,7 +38,7 @@ class Windows:
         return out
 
 
-def pair_windows(tree: Tree, span: int = 2) -> Windows:
+def pair_windows(tree: Tree | Forest, span: int = 2) -> Windows:
     """Every window of `span` consecutive steps: one for each node at depth >= `span`.
 
     With span 2 (HRM paper, arXiv 2503.13551), previous = steps 0..i-2 and current = step i-1 + step i. A wrong step
@@ -58,10 +58,13 @@ def single_steps(tree: Tree) -> Windows:
     return pair_windows(tree, 1)
 
 
-def new_rows(original: Tree, compressed: Compressed, spans: tuple[int, ...] = (1, 2)) -> dict[int, NDArray[np.bool_]]:
-    """For each span, which of the compressed tree's windows are not already rows of the original tree.
+def new_rows(
+    original: Tree | Forest, tree: Tree | Forest, shifted: NDArray[np.bool_], spans: tuple[int, ...] = (1, 2)
+) -> dict[int, NDArray[np.bool_]]:
+    """For each span, which windows of a compressed tree (or of several) are not already rows of the original tree.
 
-    The masks are aligned with `pair_windows(compressed.tree, span)`; `spans` are those that are exported of both trees.
+    `shifted`, bool[n]: nodes whose value differs from the original tree's, as in `Compressed`. The masks are aligned
+    with `pair_windows(tree, span)`; `spans` are those that are exported of both trees.
 
     A row is (previous text, current text, label). Compression changes no prefix, so a compressed window that ends at
     `node` covers the same text as the original window that ends there and holds as many *original* steps; that is a row
@@ -80,8 +83,8 @@ def new_rows(original: Tree, compressed: Compressed, spans: tuple[int, ...] = (1
     """
     out: dict[int, NDArray[np.bool_]] = {}
     for span in spans:
-        windows = pair_windows(compressed.tree, span)
-        before = compressed.tree.parent[windows.start]
+        windows = pair_windows(tree, span)
+        before = tree.parent[windows.start]
         steps = original.depth[windows.node] - original.depth[before]
-        out[span] = ~np.isin(steps, spans) | compressed.shifted[windows.node]
+        out[span] = ~np.isin(steps, spans) | shifted[windows.node]
     return out

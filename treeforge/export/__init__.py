@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from treeforge.export.blocks import ExportBlock, LabelledForest
 from treeforge.export.card import CardInfo
 from treeforge.export.dataset import export
 from treeforge.export.formats import FORMATS, Format, choose_formats
@@ -14,10 +15,12 @@ __all__ = [
     "FORMATS",
     "CardInfo",
     "CompressedTree",
+    "ExportBlock",
     "ExportReport",
     "ExportTree",
     "Format",
     "FormatReport",
+    "LabelledForest",
     "LabelledTree",
     "SplitReport",
     "choose_formats",

@@ -72,6 +72,8 @@ class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The HNC report; empty: not compressed."""
     problems: Mapping[str, str] = {}
     """Where the problems came from and how their trees ended."""
+    solutions: Mapping[str, str] = {}
+    """Where the solutions came from, and how many, where the policy completed steps that it did not write."""
     commands: tuple[str, ...] = ()
     """Command lines that make the dataset again."""
 
@@ -117,6 +119,7 @@ def _body(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterato
     yield "## How it was made\n"
     for name, settings in (
         ("Problems", info.problems),
+        ("Given solutions, whose steps are labelled", info.solutions),
         ("Model", info.model),
         ("Sampling", info.sampling),
         ("Search", info.search),

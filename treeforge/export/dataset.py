@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from treeforge.config import ExportConfig
 from treeforge.errors import DataError
+from treeforge.export.blocks import ExportBlock
 from treeforge.export.card import CARD, CardInfo, render_card
 from treeforge.export.filters import Benchmarks, Condition, Questions, drop_weak_labels
 from treeforge.export.folder import replaced_folder
@@ -17,7 +20,7 @@ from treeforge.export.report import ExportReport
 from treeforge.export.sink import Sink
 from treeforge.export.split import SPLITS, split_of
 from treeforge.export.tokenizer import load_tokenizer
-from treeforge.export.trees import ExportTree
+from treeforge.problem import Problem
 from treeforge.store.files import atomic_file
 
 DEFAULT_FOLDER = "data"
@@ -26,10 +29,10 @@ DEFAULT_FOLDER = "data"
 _KNOWN = frozenset({CARD, DEFAULT_FOLDER, *FORMATS})
 
 
-def export(trees: Iterable[ExportTree], out: Path, config: ExportConfig, card: CardInfo) -> ExportReport:
-    """Write `trees` as the dataset folder `out`, in the order given, and say what was written.
+def export(blocks: Iterable[ExportBlock], out: Path, config: ExportConfig, card: CardInfo) -> ExportReport:
+    """Write the trees of `blocks` as the dataset folder `out`, in the order given, and say what was written.
 
-    One tree at a time and one row group a format and split are in memory. `out` is replaced as a whole at the end:
+    One block at a time and one row group a format and split are in memory. `out` is replaced as a whole at the end:
     until then, and where anything fails, what was there before stays. The same trees give the same bytes.
 
     Raises `ConfigError` (formats, filters, or `out` holds files that no export wrote), `DataError` (no trees, a format
@@ -39,7 +42,7 @@ def export(trees: Iterable[ExportTree], out: Path, config: ExportConfig, card: C
     formats = choose_formats(config.formats)
     context = Context(
         config=config,
-        generator=card.model.get("model", ""),
+        generator=card.solutions.get("source") or card.model.get("model", ""),
         tokenizer=load_tokenizer(config.tokenizer) if "tokens" in config.formats else None,
     )
     condition = _condition(config, formats)
@@ -52,14 +55,18 @@ def export(trees: Iterable[ExportTree], out: Path, config: ExportConfig, card: C
         for sink in sinks:
             stack.callback(sink.abort)
         problems = dict.fromkeys(SPLITS, 0)
-        for tree in trees:
-            passed = screen.check(tree)
+        for block in blocks:
+            passed = screen.check(block)
             if passed is None:
                 continue
-            split = split_of(tree.problem.problem_id, config)
-            for sink in sinks:
-                sink.add(passed, split)
-            problems[split] += 1
+            where = np.array([split_of(problem.problem_id, config) for problem in passed.problems])
+            for split in SPLITS:
+                own = where == split
+                if own.any():
+                    part = passed.select(own)
+                    for sink in sinks:
+                        sink.add(part, split)
+                    problems[split] += len(part.problems)
         if not any(problems.values()):
             raise screen.nothing_left()
         report = ExportReport(
@@ -83,18 +90,21 @@ class _Screen:
         self.dropped: Counter[str] = Counter()
         self.contaminated: dict[str, list[str]] = {}
 
-    def check(self, tree: ExportTree) -> ExportTree | None:
-        """The tree as the formats shall see it; None: not at all."""
-        problem = tree.problem
+    def check(self, block: ExportBlock) -> ExportBlock | None:
+        """The trees as the formats shall see them; None where none is left."""
+        keep = np.array([self._passes(problem) for problem in block.problems])
+        return drop_weak_labels(block.select(keep), self._config, self.dropped) if keep.any() else None
+
+    def _passes(self, problem: Problem) -> bool:
         if self._benchmarks is not None:
             source = self._benchmarks.source(problem.question)
             if source is not None:
                 self.contaminated.setdefault(source, []).append(problem.problem_id)
-                return None
+                return False
         if self._questions is not None and not self._questions.is_new(problem.question):
             self.dropped["problem: the question of an earlier one"] += 1
-            return None
-        return drop_weak_labels(tree, self._config, self.dropped)
+            return False
+        return True
 
     def nothing_left(self) -> DataError:
         """The error where no tree came through."""

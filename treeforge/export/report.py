@@ -67,14 +67,15 @@ class Tally:
     def __init__(self) -> None:
         self.problems = self.rows = self.positive = self.negative = 0
         self.pairs: Counter[str] = Counter({"++": 0, "+-": 0, "-+": 0, "--": 0})
-        self._last: str | None = None
+        self._last = -1
 
-    def add(self, rows: Rows, problem_id: str) -> None:
-        """Count some rows of a problem; a problem's rows come together."""
+    def add(self, rows: Rows) -> None:
+        """Count some rows, of which those of a tree come together."""
         if not rows.count:
             return
-        self.problems += problem_id != self._last
-        self._last = problem_id
+        assert rows.numbers is not None
+        self.problems += int(np.count_nonzero(np.diff(rows.numbers))) + int(rows.numbers[0] != self._last)
+        self._last = int(rows.numbers[-1])
         self.rows += rows.count
         if rows.labels is not None:
             _, negative, positive = np.bincount(rows.labels + 1, minlength=3).tolist()

@@ -20,7 +20,7 @@ FORMAT_KEY = b"treeforge.format"
 LIST_OF_ROWS = pa.list_(pa.int32())
 
 Columns = Mapping[str, Any]
-"""One entry a column, all of one length: a numpy array, or a list of texts or of tuples."""
+"""One entry a column, all of one length: a numpy array, an Arrow array, or a list of texts or of tuples."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -50,7 +50,9 @@ def make_table(columns: Columns, schema: pa.Schema) -> pa.Table:
     arrays = []
     for field in schema:
         values = columns[field.name]
-        if not isinstance(values, np.ndarray):
+        if isinstance(values, pa.Array):
+            arrays.append(values if values.type == field.type else values.cast(field.type))
+        elif not isinstance(values, np.ndarray):
             arrays.append(_list_array(field, values))
         elif pa.types.is_boolean(field.type) and values.dtype == np.int8:
             arrays.append(pa.array(values == 1, field.type, mask=values < 0))

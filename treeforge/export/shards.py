@@ -61,9 +61,13 @@ class ShardWriter:
 
     def chars(self, columns: Columns) -> int:
         """About how much room some rows take: characters of texts and numbers in lists."""
-        texts = sum([sum(map(len, filter(None, columns[name]))) for name in self._texts])
-        nested = sum([_chars(columns[name]) for name in self._nested])
-        return texts + nested + sum([sum(map(len, columns[name])) for name in self._lists])
+        return sum(
+            [
+                column.nbytes if isinstance(column, pa.Array) else count(column)
+                for names, count in ((self._texts, _text_chars), (self._nested, _chars), (self._lists, _lengths))
+                for column in map(columns.__getitem__, names)
+            ]
+        )
 
     def close(self) -> int:
         """Write what is left, give the shards their names and return how many there are."""
@@ -97,7 +101,7 @@ class ShardWriter:
         most = max(1, table.num_rows * ROW_GROUP_BYTES // table.nbytes)
         start = 0
         while start < table.num_rows:
-            piece = table.slice(start, min(most, self._rows_per_shard - self._shard_rows))
+            piece = table.slice(start, min(most, BATCH_ROWS, self._rows_per_shard - self._shard_rows))
             start += piece.num_rows
             if self._group_bytes + piece.nbytes > ROW_GROUP_BYTES:
                 self._write_group()
@@ -148,6 +152,8 @@ def joined_table(batch: Sequence[Columns], schema: pa.Schema) -> pa.Table:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], pa.Array):
+        return pa.concat_arrays(parts)
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else list(chain.from_iterable(parts))
 
 
@@ -167,10 +173,20 @@ def _holds_text(kind: Any) -> bool:
     return any(_holds_text(field.type) for field in kind) if pa.types.is_struct(kind) else pa.types.is_string(kind)
 
 
+def _text_chars(texts: Sequence[str | None]) -> int:
+    return sum(map(len, filter(None, texts)))
+
+
+def _lengths(lists: Sequence[Any]) -> int:
+    return sum(map(len, lists))
+
+
 def _chars(value: Any) -> int:
     """Characters of all texts inside a value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
         return sum(map(_chars, value.values()))
-    return sum(map(_chars, value)) if isinstance(value, list | tuple) else 0
+    if not isinstance(value, list | tuple):
+        return 0
+    return sum(map(len, value)) if value and isinstance(value[0], str) else sum(map(_chars, value))

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from treeforge.errors import DataError
+from treeforge.export.blocks import ExportBlock
 from treeforge.export.filters import BalancedWriter, Condition, Duplicates
 from treeforge.export.formats import Context, Format, Rows
 from treeforge.export.report import FormatReport, SplitReport, Tally
 from treeforge.export.shards import ShardWriter
 from treeforge.export.split import SPLITS, Split
-from treeforge.export.trees import ExportTree
 
 CONDITION, DUPLICATE, MAJORITY = "row that fails the condition", "duplicate row", "row of the more frequent label"
 
@@ -27,30 +27,29 @@ class Sink:
         self._schema = format.schema
         self._condition = condition if condition is not None and condition.applies(format) else None
         config = context.config
-        self._near = config.similarity if config.dedupe == "near" else None
-        self._unique = config.dedupe != "off" and not format.whole
+        near = config.similarity if config.dedupe == "near" else None
+        unique = config.dedupe != "off" and not format.whole
+        self._duplicates = Duplicates(format, near) if unique else None
         self._contexts = {split: msgspec.structs.replace(context, split=split) for split in SPLITS}
         balance = config.balance and not format.whole
         self._parts = {split: _Part(folder, split, format, config.rows_per_shard, balance) for split in SPLITS}
         self._left_out: Counter[str] = Counter()
         self._filtered = 0
 
-    def add(self, tree: ExportTree, split: Split) -> None:
-        """The rows of a tree, as far as the filters let them through."""
+    def add(self, block: ExportBlock, split: Split) -> None:
+        """The rows of some trees, as far as the filters let them through."""
         part = self._parts[split]
-        part.start(tree.problem.problem_id)
-        duplicates = Duplicates(self._format, self._near) if self._unique else None
-        for rows in self._format.rows(tree, self._contexts[split]):
+        for rows in self._format.rows(block, self._contexts[split]):
             for reason, count in rows.left_out.items():
                 self._left_out[reason] += count
             if not rows.count:
                 continue
             if self._condition is not None:
                 rows = self._noted(rows, self._condition.keep(rows, self._schema), CONDITION)
-            if duplicates is not None:
-                rows = self._noted(rows, duplicates.keep(rows), DUPLICATE)
+            if self._duplicates is not None:
+                rows = self._noted(rows, self._duplicates.keep(rows), DUPLICATE)
             if rows.count:
-                part.add(rows)
+                part.add(rows, block)
 
     def close(self) -> FormatReport:
         """Write what is left. `DataError` where there is no row and the format needs some."""
@@ -96,36 +95,29 @@ class _Part:
         self._writer = ShardWriter(folder, split, format.schema, rows_per_shard)
         path = folder / f".{split}.rows.arrow"
         self._balanced = BalancedWriter(self._writer, path, format.schema) if balance else None
-        self._held: list[tuple[str, Rows]] = []
-        self._problem_id = ""
+        self._held: list[Rows] = []
         self.tally = Tally()
         self.tally_rows = 0
         """Rows added, before they are balanced."""
 
-    def start(self, problem_id: str) -> None:
-        self._problem_id = problem_id
-        if self._balanced is not None:
-            self._balanced.start(problem_id)
-
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: Rows, block: ExportBlock) -> None:
         self.tally_rows += rows.count
         if self._balanced is None:
             self._writer.add(rows.columns, rows.count)
-            self.tally.add(rows, self._problem_id)
+            self.tally.add(rows)
         else:
-            self._balanced.add(rows)
-            self._held.append((self._problem_id, Rows({}, rows.count, {}, rows.labels, rows.first)))
+            self._balanced.add(rows, block)
+            self._held.append(msgspec.structs.replace(rows, columns={}, left_out={}))
 
     def close(self) -> int:
         """Write what is left; how many shards there are."""
         if self._balanced is not None:
             keep = self._balanced.close()
             start = 0
-            for problem_id, rows in self._held:
+            for rows in self._held:
                 mask = keep[start : start + rows.count]
                 start += rows.count
-                kept = rows.keep(np.asarray(mask))
-                self.tally.add(kept, problem_id)
+                self.tally.add(rows.keep(np.asarray(mask)))
             self._held.clear()
         return self._writer.close()
 

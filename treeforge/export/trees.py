@@ -59,11 +59,11 @@ class ExportTree(msgspec.Struct, frozen=True, kw_only=True):
         yield from ((labelled.number, labelled) for labelled in self.compressed)
 
 
-_SHIFT = 1e-9
+SHIFT = 1e-9
 """Two estimates of one value that differ by less are the same but for rounding."""
 
 
 def shifted_nodes(labelled: LabelledTree, original: NDArray[np.float64]) -> NDArray[np.bool_]:
     """bool[n]: nodes whose value differs from the same node's in the tree as grown; NaN equals NaN."""
     now, before = labelled.values.value, original[labelled.row_of]
-    return ~((np.abs(now - before) <= _SHIFT) | (np.isnan(now) & np.isnan(before)))
+    return ~((np.abs(now - before) <= SHIFT) | (np.isnan(now) & np.isnan(before)))

@@ -22,6 +22,10 @@ from treeforge.tree import TREE_FIELDS, Tree
 
 _LIST = NODES.field("merged_from").type
 
+_NARROW_BYTES, _NARROW_ROWS = 2**30, 2**8
+"""Texts of one Arrow array with narrow offsets end at 2 GiB. Half of that leaves room for what HNC joins; so few rows
+stay below it."""
+
 TEXTS = ("text", "observation", "answer")
 
 
@@ -99,7 +103,8 @@ class NodeTable:
 
     def merged(self, forest: Forest, p: Rows, x: Rows) -> NodeTable:
         """The trees after HNC: `forest` has their arrays, and each of `x` (in row order) merged with its `p`."""
-        joined = pc.binary_join_element_wise(self.text.take(pa.array(p)), self.text.take(pa.array(x)), "")
+        nothing = pa.scalar("", self.text.type)
+        joined = pc.binary_join_element_wise(self.text.take(pa.array(p)), self.text.take(pa.array(x)), nothing)
         rows = np.arange(forest.size)
         rows[x] = forest.size + np.arange(len(x))
         start = self.forest.offset[x]
@@ -131,7 +136,7 @@ class NodeTable:
         columns |= {name: getattr(self, name) for name in (*TEXTS, "merged_from")}
         node = (np.arange(forest.size) - forest.offset).astype(np.int32)
         arrays = [np.repeat(self.numbers, forest.sizes), node, *(columns[name] for name in TREE_FIELDS)]
-        return [pa.array(column) for column in arrays]
+        return [_narrow(pa.array(column)) for column in arrays]
 
 
 def lists(offsets: NDArray[np.int32], values: NDArray[np.int32], kind: pa.DataType) -> Any:
@@ -157,5 +162,19 @@ def _filled(array: Any) -> NDArray[np.bool_]:
 
 
 def _whole(column: pa.ChunkedArray) -> Any:
-    """A column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    """A column as one array; of wide offsets where its texts would not fit into narrow ones."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if pa.types.is_string(column.type) and column.nbytes > _NARROW_BYTES:
+        column = column.cast(pa.large_string())
+    return pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+
+
+def _narrow(array: Any) -> Any:
+    """The column as the tables have it: texts of wide offsets in several chunks of narrow ones."""
+    if not pa.types.is_large_string(array.type):
+        return array
+    starts = range(0, len(array), _NARROW_ROWS)
+    # Taken, not sliced: a slice keeps the wide offsets of the whole.
+    parts = (array.take(pa.array(np.arange(start, min(start + _NARROW_ROWS, len(array))))) for start in starts)
+    return pa.chunked_array([part.cast(pa.string()) for part in parts], pa.string())

@@ -128,7 +128,7 @@ class RunFolder:
         file = path / "manifest.json"
         try:
             manifest = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise RunError(
                 f"{path} is no run folder: it has no manifest.json. Make one with `treeforge run … --out {path}`."
             ) from None

@@ -115,7 +115,7 @@ def problem(data: Data, request: Request) -> dict[str, Any]:
 def labels(data: Data, request: Request) -> dict[str, Any]:
     """The beginnings of some nodes' texts."""
     asked = request.query_params.get("nodes", "")
-    return api.labels_data(data.tree(request), (int(part) for part in asked.split(",") if part.isdecimal()))
+    return api.labels_data(data.tree(request), (int(part) for part in asked.split(",") if _is_whole(part)))
 
 
 def search(data: Data, request: Request) -> dict[str, Any]:
@@ -200,9 +200,14 @@ def _whole(request: Request, name: str, default: int) -> int:
     value = request.query_params.get(name)
     if value is None:
         return default
-    if not value.isascii() or not value.isdecimal() or len(value) > 12:
+    if not _is_whole(value):
         raise ConfigError(f"{name} must be a whole number, not {value[:40]!r}")
     return int(value)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether it is a whole number that may count something."""
+    return text.isascii() and text.isdecimal() and len(text) <= 12
 
 
 run_data: dict[str, Callable[[Data, Request], Any]] = {

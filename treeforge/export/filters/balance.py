@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from treeforge.export.blocks import ExportBlock
 from treeforge.export.formats import Rows
 from treeforge.export.schemas import Columns
 from treeforge.export.shards import BATCH_CHARS, BATCH_ROWS, ShardWriter, joined_table
@@ -29,24 +31,30 @@ class BalancedWriter:
         self._file: Any = None
         self._labels: list[NDArray[np.int8]] = []
         self._priorities: list[NDArray[np.uint64]] = []
+        self._number = -1
         self._generator: np.random.PCG64 | None = None
 
-    def start(self, problem_id: str) -> None:
-        """What is added from now on is of this problem."""
-        seed = digest(b"balance", encode_text(problem_id))
-        self._generator = np.random.PCG64(int.from_bytes(seed, "little"))
-
-    def add(self, rows: Rows) -> None:
-        """Add rows of the problem."""
-        assert self._generator is not None, "start comes first"
-        labels = np.full(rows.count, -1, np.int8) if rows.labels is None else rows.labels
-        self._labels.append(labels)
-        self._priorities.append(np.asarray(self._generator.random_raw(rows.count), dtype=np.uint64))
+    def add(self, rows: Rows, block: ExportBlock) -> None:
+        """Add rows of a block's trees."""
+        assert rows.numbers is not None
+        self._labels.append(np.full(rows.count, -1, np.int8) if rows.labels is None else rows.labels)
+        firsts = np.flatnonzero(np.diff(rows.numbers, prepend=-1))
+        for first, last in pairwise([*firsts.tolist(), rows.count]):
+            generator = self._generator_of(int(rows.numbers[first]), block)
+            self._priorities.append(np.asarray(generator.random_raw(last - first), dtype=np.uint64))
         self._batch.append(rows.columns)
         self._batch_rows += rows.count
         self._batch_chars += self._writer.chars(rows.columns)
         if self._batch_rows >= BATCH_ROWS or self._batch_chars >= BATCH_CHARS:
             self._spool()
+
+    def _generator_of(self, number: int, block: ExportBlock) -> np.random.PCG64:
+        """A tree's random numbers, which go on where its rows come in several pieces."""
+        if self._generator is None or number != self._number:
+            problem = block.problems[int(np.searchsorted(block.numbers, number))]
+            seed = digest(b"balance", encode_text(problem.problem_id))
+            self._number, self._generator = number, np.random.PCG64(int.from_bytes(seed, "little"))
+        return self._generator
 
     def close(self) -> NDArray[np.bool_]:
         """Write the rows that stay; bool[rows added]: which."""

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from treeforge.export.formats import Format, Rows
@@ -38,15 +39,22 @@ class Duplicates:
 
     def __init__(self, format: Format, near: float | None) -> None:
         self._format, self._near = format, near
+        self._start(-1)
+
+    def _start(self, number: int) -> None:
+        self._number = number
         self._exact: set[bytes] = set()
         self._buckets: dict[tuple[Hashable, ...], list[NDArray[np.uint64]]] = {}
 
     def keep(self, rows: Rows) -> Rows:
-        """The rows that repeat no earlier one."""
+        """The rows that repeat no earlier one of their problem; a problem's rows come together."""
         format = self._format
         groups = zip(*(_values(rows.columns[name]) for name in format.same), strict=True) if format.same else None
+        numbers = [self._number] * rows.count if rows.numbers is None else rows.numbers.tolist()
         mask = np.zeros(rows.count, dtype=np.bool_)
-        for row, value in enumerate(rows.columns[format.text]):
+        for row, (number, value) in enumerate(zip(numbers, _values(rows.columns[format.text]), strict=True)):
+            if number != self._number:
+                self._start(number)
             group = repr(next(groups)) if groups is not None else ""
             mask[row] = self._is_new(group, normalise(_flat(value)))
         return rows.keep(mask)
@@ -82,7 +90,8 @@ class Questions:
 
 
 def _values(column: Any) -> Sequence[Any]:
-    values: Sequence[Any] = column.tolist() if isinstance(column, np.ndarray) else column
+    listed = isinstance(column, np.ndarray | pa.Array)
+    values: Sequence[Any] = column.tolist() if listed else column
     return values
 
 

@@ -1,9 +1,10 @@
-"""What a format is: a name, columns, and a function from one problem's tree to rows."""
+"""What a format is: a name, columns, and a function from the trees of a block to rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from treeforge.config import ExportConfig
+from treeforge.export.blocks import ExportBlock
 from treeforge.export.schemas import Column, Columns, make_schema
 from treeforge.export.trees import ExportTree
 
@@ -37,7 +39,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Some rows of one problem, as plain columns."""
+    """Some rows, as plain columns."""
 
     columns: Columns
     count: int
@@ -48,6 +50,8 @@ class Rows(msgspec.Struct, frozen=True):
     """int8[count]: what the report counts and `balance` evens out, 1 or 0; -1 for none. None: rows have no label."""
     first: NDArray[np.int8] | None = None
     """int8[count]: of rows with several steps, the hard label of the step before the last; -1 for none."""
+    numbers: NDArray[np.int32] | None = None
+    """int32[count]: the tree_id of each row; a tree's rows come together. None: all of one tree."""
 
     @property
     def pairs(self) -> dict[str, int]:
@@ -62,12 +66,16 @@ class Rows(msgspec.Struct, frozen=True):
         """The rows where `mask`, bool[count], is true; what was left out before stays counted."""
         if mask.all():
             return self
-        columns = {
-            name: column[mask] if isinstance(column, np.ndarray) else list(compress(column, mask.tolist()))
-            for name, column in self.columns.items()
-        }
+        columns = {name: _kept(column, mask) for name, column in self.columns.items()}
         labels, first = (None if a is None else a[mask] for a in (self.labels, self.first))
-        return Rows(columns, int(np.count_nonzero(mask)), self.left_out, labels, first)
+        numbers = None if self.numbers is None else self.numbers[mask]
+        return Rows(columns, int(np.count_nonzero(mask)), self.left_out, labels, first, numbers)
+
+
+def _kept(column: Any, mask: NDArray[np.bool_]) -> Any:
+    if isinstance(column, np.ndarray):
+        return column[mask]
+    return column.filter(pa.array(mask)) if isinstance(column, pa.Array) else list(compress(column, mask.tolist()))
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +85,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     """One sentence for the dataset card."""
     columns: tuple[Column, ...]
-    rows: Callable[[ExportTree, Context], Iterator[Rows]]
-    """The rows of one problem, in an order that depends on the tree only; in pieces, so that memory stays bounded."""
+    rows: Callable[[ExportBlock, Context], Iterator[Rows]]
+    """The rows of a block's trees, tree by tree, in an order that depends on the tree only; in pieces, so that memory
+    stays bounded."""
     whole: bool = False
     """The rows of a tree belong together: neither balanced nor deduplicated."""
     rollouts: bool = False
@@ -94,6 +103,17 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     def schema(self) -> pa.Schema:
         """The Arrow schema of every shard."""
         return make_schema(self.name, self.columns)
+
+
+def by_tree(rows: Callable[[ExportTree, Context], Iterator[Rows]]) -> Callable[[ExportBlock, Context], Iterator[Rows]]:
+    """`Format.rows` from a function of one problem's tree."""
+
+    def of_block(block: ExportBlock, context: Context) -> Iterator[Rows]:
+        for tree in block.trees:
+            for found in rows(tree, context):
+                yield msgspec.structs.replace(found, numbers=np.full(found.count, tree.number, np.int32))
+
+    return of_block
 
 
 def utf8_size(text: str) -> int:

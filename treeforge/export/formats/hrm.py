@@ -6,16 +6,18 @@ has the label of its *later* step.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from treeforge.export.blocks import ExportBlock, LabelledForest
 from treeforge.export.formats.base import (
     MAX_ROW_BYTES,
-    MAX_UTF8,
     NO_LABEL,
     NOT_FRESH,
     TOO_LARGE,
@@ -24,9 +26,12 @@ from treeforge.export.formats.base import (
     Rows,
     utf8_size,
 )
+from treeforge.export.formats.stack import Lists, Stack, pieces
 from treeforge.export.schemas import LIST_OF_ROWS, Column
-from treeforge.export.trees import ExportTree, LabelledTree, shifted_nodes
-from treeforge.tree import Tree
+from treeforge.forest import Rows as NodeRows
+from treeforge.store.forests import text_sizes
+
+_SOURCES = pa.array(["tree", "hnc"])
 
 _COLUMNS = (
     Column("prompt", pa.string(), "the question"),
@@ -53,100 +58,133 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    for number, labelled in tree.passes():
-        prefixes = _Prefixes(labelled.tree, MAX_ROW_BYTES - utf8_size(tree.problem.question))
-        shifted = shifted_nodes(labelled, tree.values.value)
-        for span in context.config.spans:
-            rows, left_out = _select(labelled, span, prefixes.fits)
-            yield Rows(
-                _columns(tree, number, labelled, span, rows, prefixes, shifted),
-                len(rows),
-                left_out,
-                labelled.hard[rows],
-                labelled.hard[labelled.tree.parent[rows]] if span > 1 else None,
-            )
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    stack, spans = Stack(block), context.config.spans
+    questions = [problem.question for problem in block.problems]
+    question_size = np.array([utf8_size(question) for question in questions])
+    steps = _Steps(stack, MAX_ROW_BYTES - question_size)
+    chosen, span_of, left_out = [], [], Counter[str]()
+    for forest, start in zip(block.passes, stack.starts.tolist(), strict=False):
+        for span in spans:
+            rows = _select(forest, span, steps.fits[start : start + forest.nodes.forest.size], left_out)
+            chosen.append(start + rows)
+            span_of.append(span)
+    if left_out:
+        yield Rows({}, 0, dict(left_out))
+
+    hard, soft = stack.arrays("hard"), stack.arrays("soft")
+    names, shifted = stack.arrays("row_of"), stack.joined(map(block.shifted, block.passes))
+    values = {name: stack.arrays(f"values.{name}") for name in ("rollouts", "low", "high")}
+    prompts, problem_ids = pa.array(questions), pa.array([problem.problem_id for problem in block.problems])
+    estimator = pa.scalar(block.passes[0].values.estimator, pa.string())
+    rows, of = stack.by_tree(chosen)
+    for piece in pieces(steps.size[rows] + question_size[stack.place[rows]]):
+        node, length = rows[piece], np.array(span_of, dtype=np.int8)[of[piece]]
+        place, number = pa.array(stack.place[node]), stack.pass_of(node)
+        tree_id = block.numbers[stack.place[node]]
+        previous, current, merged_from = steps.windows(node, length)
+        columns = {
+            "prompt": prompts.take(place),
+            "previous": previous,
+            "current": current,
+            "span": length,
+            "hard": hard[node],
+            "soft": soft[node],
+            "estimator": pa.repeat(estimator, len(node)),
+            "problem_id": problem_ids.take(place),
+            "tree_id": tree_id,
+            "node_id": names[node],
+            "source": _SOURCES.take(pa.array(np.minimum(number, 1))),
+            "compressed": number,
+            "shifted": shifted[node],
+            "merged_from": merged_from,
+        }
+        columns |= {name: column[node] for name, column in values.items()}
+        first = np.where(length > 1, hard[stack.parent[node]], np.int8(-1))
+        yield Rows(columns, len(node), {}, hard[node], first, tree_id)
 
 
-def _select(labelled: LabelledTree, span: int, fits: NDArray[np.bool_]) -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Nodes that end a sample of `span` steps, and how many do not by reason. `fits`, bool[n]: not too large."""
-    candidates = np.flatnonzero(labelled.tree.depth >= span)
-    left_out = {}
-    fresh = labelled.fresh.get(span)
-    keeps = [(NO_LABEL, (labelled.hard >= 0) | ~np.isnan(labelled.soft)), (TOO_LARGE, fits)]
-    if fresh is not None:
-        keeps.insert(0, (NOT_FRESH, fresh))
+def _select(forest: LabelledForest, span: int, fits: NDArray[np.bool_], left_out: Counter[str]) -> NDArray[np.intp]:
+    """Nodes that end a sample of `span` steps; the others are counted by reason. `fits`, bool[n]: not too large."""
+    candidates = np.flatnonzero(forest.nodes.forest.depth >= span)
+    keeps = [(NO_LABEL, (forest.hard >= 0) | ~np.isnan(forest.soft)), (TOO_LARGE, fits)]
+    if span in forest.fresh:
+        keeps.insert(0, (NOT_FRESH, forest.fresh[span]))
     for reason, keep in keeps:
         kept = candidates[keep[candidates]]
         if len(kept) < len(candidates):
-            left_out[reason] = len(candidates) - len(kept)
+            left_out[reason] += len(candidates) - len(kept)
         candidates = kept
-    return candidates, left_out
+    return candidates
 
 
-def _columns(
-    tree: ExportTree,
-    number: int,
-    labelled: LabelledTree,
-    span: int,
-    rows: NDArray[np.intp],
-    prefixes: _Prefixes,
-    shifted: NDArray[np.bool_],
-) -> dict[str, Any]:
-    nodes, values, n = labelled.tree, labelled.values, len(rows)
-    listed, parents = rows.tolist(), nodes.parent[rows]
-    text, merged = nodes.text, nodes.merged_from
-    current = [text[row] for row in listed]
-    merged_from = [merged[row] for row in listed]
-    for _ in range(span - 1):
-        above = parents.tolist()
-        current = [text[row] + nodes.observation[row] + below for row, below in zip(above, current, strict=True)]
-        merged_from = [merged[row] + below for row, below in zip(above, merged_from, strict=True)]
-        parents = nodes.parent[parents]
-    return {
-        "prompt": [tree.problem.question] * n,
-        "previous": [prefixes.texts[row] for row in parents.tolist()],
-        "current": current,
-        "span": np.full(n, span, np.int8),
-        "hard": labelled.hard[rows],
-        "soft": labelled.soft[rows],
-        "rollouts": values.rollouts[rows],
-        "low": values.low[rows],
-        "high": values.high[rows],
-        "estimator": [values.estimator] * n,
-        "problem_id": [tree.problem.problem_id] * n,
-        "tree_id": np.full(n, tree.number, np.int32),
-        "node_id": labelled.row_of[rows],
-        "source": ["hnc" if number else "tree"] * n,
-        "compressed": np.full(n, number, np.int8),
-        "shifted": shifted[rows],
-        "merged_from": merged_from,
-    }
+class _Steps:
+    """The texts of a stack's windows of steps: what stands before each, and the steps themselves."""
 
+    def __init__(self, stack: Stack, limit: NDArray[np.integer[Any]]) -> None:
+        """`limit`, int[trees]: the most UTF-8 bytes that a window and what stands before it may have."""
+        self._parent = stack.parent
+        self._text = stack.texts("text").cast(pa.large_string())
+        self._observation = stack.texts("observation").cast(pa.large_string())
+        self._observed = bool(stack.arrays("nodes.forest.observed").any())
+        self._merged = Lists(stack.texts("merged_from"))
+        depth = stack.arrays("nodes.forest.depth")
+        order = np.argsort(depth, kind="stable")
+        levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])[1:]
 
-def _fits(tree: Tree, limit: int) -> NDArray[np.bool_]:
-    if MAX_UTF8 * (sum(map(len, tree.text)) + sum(map(len, tree.observation))) <= limit:
-        return np.ones(tree.size, np.bool_)
-    sizes = [0]
-    for parent, text, observation in zip(tree.parent[1:].tolist(), tree.text[1:], tree.observation[1:], strict=True):
-        sizes.append(sizes[parent] + utf8_size(text) + utf8_size(observation))
-    return np.array(sizes) <= limit
+        self.size: NDArray[np.int64] = text_sizes(self._text).astype(np.int64) + text_sizes(self._observation)
+        """int64[n]: UTF-8 bytes of all steps and observations from the root down to and including a node."""
+        for rows in levels:
+            self.size[rows] += self.size[self._parent[rows]]
+        self.fits: NDArray[np.bool_] = self.size <= limit[stack.place]
+        """bool[n]: nodes that keep within the limit."""
+        inner = np.zeros(stack.size, dtype=np.bool_)
+        inner[self._parent[self._parent >= 0]] = True
+        self._prefix, self._slot = self._prefixes(levels, inner & self.fits)
 
+    def _prefixes(self, levels: list[NodeRows], wanted: NDArray[np.bool_]) -> tuple[Any, NodeRows]:
+        """The texts from the root down to and including each wanted node, and where each node's stands.
 
-class _Prefixes:
-    """Prefix texts of a tree's inner nodes, each made once from its parent's: siblings share one string."""
+        Each level's are made from those of the level above; the first text is empty, for the roots.
+        """
+        parts = [pa.array([""], pa.large_string())]
+        slot, within = np.zeros(len(wanted), dtype=np.intp), np.zeros(len(wanted), dtype=np.intp)
+        made = 1
+        for level in levels:
+            rows = level[wanted[level]]
+            if not len(rows):
+                break
+            above = parts[-1].take(pa.array(within[self._parent[rows]]))
+            parts.append(self._join([above, *self._step(pa.array(rows))]))
+            within[rows] = np.arange(len(rows))
+            slot[rows] = made + within[rows]
+            made += len(rows)
+        return pa.concat_arrays(parts), slot
 
-    def __init__(self, tree: Tree, limit: int) -> None:
-        self.fits: NDArray[np.bool_] = _fits(tree, limit)
-        """bool[n]: nodes whose prefix has at most `limit` UTF-8 bytes."""
-        wanted = np.zeros(tree.size, np.bool_)
-        wanted[tree.parent[1:]] = True
-        wanted[0] = False
-        parent, text, observation = tree.parent.tolist(), tree.text, tree.observation
-        self.texts: list[str] = [""] * tree.size
-        """The text of all steps and observations from the root down to and including a node, where it has children."""
-        for row in np.flatnonzero(wanted & self.fits).tolist():
-            self.texts[row] = self.texts[parent[row]] + text[row] + observation[row]
+    def windows(self, node: NodeRows, span: NDArray[np.int8]) -> tuple[Any, Any, Any]:
+        """(previous, current, merged_from) of the windows of `span` steps that end at each of `node`: Arrow, k rows."""
+        before = node
+        texts: list[Any] = []
+        merged: list[tuple[NodeRows, NDArray[np.bool_]]] = []
+        for number in range(int(span.max(initial=1))):
+            inside = span > number
+            row = pa.array(before, mask=~inside)
+            # The last step's observation is no part of a window; steps that are none give an empty text.
+            step = self._step(row) if number else [self._text.take(row)]
+            texts = [part.fill_null("") if part.null_count else part for part in step] + texts
+            merged.insert(0, (before, inside))
+            before = np.where(inside, self._parent[before], before)
+        previous = self._prefix.take(pa.array(self._slot[before]))
+        return previous.cast(pa.string()), self._join(texts).cast(pa.string()), self._merged.joined(merged)
+
+    def _step(self, rows: Any) -> list[Any]:
+        """Text and observation of some rows."""
+        text = self._text.take(rows)
+        return [text, self._observation.take(rows)] if self._observed else [text]
+
+    @staticmethod
+    def _join(parts: list[Any]) -> Any:
+        return pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string())) if len(parts) > 1 else parts[0]
 
 
 HRM = Format(

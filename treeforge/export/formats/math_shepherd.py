@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.base import Context, Format, Rows, by_tree
 from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, chain_rows, make_rows, provenance
 from treeforge.export.schemas import Column
 from treeforge.export.trees import ExportTree
@@ -59,7 +59,7 @@ MATH_SHEPHERD = Format(
     name="math-shepherd",
     about=f"One row a chain of labelled steps as text, with the tag `{STEP_TAG}` and its `+` or `-` after every step.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     text="label",
     empty=NOTHING_LABELLED,
 )

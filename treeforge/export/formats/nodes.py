@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import MAX_ROW_BYTES, MAX_UTF8, TOO_LARGE, Context, Format, Rows, utf8_size
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import MAX_ROW_BYTES, TOO_LARGE, Context, Format, Rows, utf8_size
+from treeforge.export.formats.stack import Lists, Stack, pieces
 from treeforge.export.schemas import LIST_OF_ROWS, Column
-from treeforge.export.trees import ExportTree
-from treeforge.tree import Finish, Tree
+from treeforge.forest import ARRAY_FIELDS
+from treeforge.store.forests import TEXTS, text_sizes
+from treeforge.tree import Finish
 from treeforge.verdict import NO_VERDICT, Verdict
 
-_FINISH = {int(finish): finish.name.lower() for finish in Finish}
-_VERDICT = {NO_VERDICT: None} | {int(verdict): verdict.name.lower() for verdict in Verdict}
+_FINISH = pa.array([finish.name.lower() for finish in sorted(Finish)])
+_VERDICT = pa.array([None, *(verdict.name.lower() for verdict in sorted(Verdict))])
+"""`NO_VERDICT` (-1) and the verdicts from 0 on."""
+
+_OF_THE_TREE = tuple(name for name in ARRAY_FIELDS if name != "parent")
 
 _COLUMNS = (
     Column("tree_id", pa.int32(), "the tree's number in the run"),
@@ -31,10 +39,10 @@ _COLUMNS = (
     Column("token_count", pa.int32(), "tokens of the step's text"),
     Column("logprob", pa.float32(), "sum of their log-probabilities in nats; null: unknown"),
     Column("multiplicity", pa.float64(), "how many of the policy's samples from the parent this node stands for"),
-    Column("finish", pa.string(), f"how the text ended: {', '.join(_FINISH.values())}"),
+    Column("finish", pa.string(), f"how the text ended: {', '.join(_FINISH.to_pylist())}"),
     Column("answer", pa.string(), "the final answer extracted at a leaf; empty elsewhere"),
     Column(
-        "verdict", pa.string(), f"{', '.join(v for v in _VERDICT.values() if v)}; null: ends no trajectory, or an error"
+        "verdict", pa.string(), f"{', '.join(_VERDICT.drop_null().to_pylist())}; null: ends no trajectory, or an error"
     ),
     Column("rollouts", pa.int32(), "the node's own rollouts: started at its prefix and not nodes themselves"),
     Column("rollouts_correct", pa.int32(), "of these, judged correct"),
@@ -58,60 +66,56 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    problem = tree.problem
-    shared = (problem.problem_id, problem.question, problem.gold_answer)
-    limit = MAX_ROW_BYTES - sum(map(utf8_size, shared))
-    for number, labelled in tree.passes():
-        nodes, values, n = labelled.tree, labelled.values, labelled.tree.size
-        if not _fits(nodes, limit):
-            # A tree without one of its nodes is no tree: it is left out as a whole.
-            yield Rows({}, 0, {TOO_LARGE: n})
-            continue
-        parents = np.where(nodes.parent >= 0, labelled.row_of[nodes.parent], np.int32(-1))
-        columns = {
-            "tree_id": np.full(n, tree.number, np.int32),
-            "node_id": labelled.row_of,
-            "parent_id": parents,
-            "problem_id": [problem.problem_id] * n,
-            "question": [problem.question] * n,
-            "gold_answer": [problem.gold_answer] * n,
-            "depth": nodes.depth,
-            "text": nodes.text,
-            "observation": nodes.observation,
-            "token_count": nodes.token_count,
-            "logprob": nodes.logprob,
-            "multiplicity": nodes.multiplicity,
-            "finish": [_FINISH[code] for code in nodes.finish.tolist()],
-            "answer": nodes.answer,
-            "verdict": [_VERDICT[code] for code in nodes.verdict.tolist()],
-            "rollouts": nodes.rollouts,
-            "rollouts_correct": nodes.rollouts_correct,
-            "rollouts_undecided": nodes.rollouts_undecided,
-            "rollouts_truncated": nodes.rollouts_truncated,
-            "visits": nodes.visits,
-            "value_sum": nodes.value_sum,
-            "prior": nodes.prior,
-            "value": values.value,
-            "value_rollouts": values.rollouts,
-            "stderr": values.stderr,
-            "low": values.low,
-            "high": values.high,
-            "estimator": [values.estimator] * n,
-            "hard": labelled.hard,
-            "soft": labelled.soft,
-            "merged_from": nodes.merged_from,
-            "compressed": np.full(n, number, np.int8),
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    problems = block.problems
+    own = [(problem.problem_id, problem.question, problem.gold_answer) for problem in problems]
+    shared = np.array([sum(map(utf8_size, texts)) for texts in own])
+    stack = Stack(block)
+    texts = {name: stack.texts(name) for name in TEXTS}
+    sizes = sum(map(text_sizes, texts.values())) + shared[stack.place]
+    chosen, too_large = [], 0
+    for start, stop in pairwise(stack.starts.tolist()):
+        # A tree without one of its nodes is no tree: it is left out as a whole.
+        place, large = stack.place[start:stop], sizes[start:stop] > MAX_ROW_BYTES
+        whole = np.bincount(place[large], minlength=len(problems)) == 0
+        chosen.append(start + np.flatnonzero(whole[place]))
+        too_large += stop - start - len(chosen[-1])
+    if too_large:
+        yield Rows({}, 0, {TOO_LARGE: too_large})
+
+    names = stack.arrays("row_of")
+    values = {name: stack.arrays(f"values.{name}") for name in ("value", "rollouts", "stderr", "low", "high")}
+    forests = {name: stack.arrays(f"nodes.forest.{name}") for name in _OF_THE_TREE}
+    hard, soft = stack.arrays("hard"), stack.arrays("soft")
+    merged = Lists(stack.texts("merged_from"))
+    by_problem = [pa.array(column) for column in zip(*own, strict=True)]
+    rows, _ = stack.by_tree(chosen)
+    for piece in pieces(sizes[rows]):
+        part = rows[piece]
+        node, place = pa.array(part), pa.array(stack.place[part])
+        problem_id, question, gold_answer = (column.take(place) for column in by_problem)
+        numbers = block.numbers[stack.place[part]]
+        parents = stack.parent[part]
+        columns: dict[str, Any] = {
+            "tree_id": numbers,
+            "node_id": names[part],
+            "parent_id": np.where(parents >= 0, names[parents], np.int32(-1)),
+            "problem_id": problem_id,
+            "question": question,
+            "gold_answer": gold_answer,
+            "finish": _FINISH.take(pa.array(forests["finish"][part])),
+            "verdict": _VERDICT.take(pa.array(forests["verdict"][part] - NO_VERDICT)),
+            "estimator": pa.repeat(pa.scalar(block.passes[0].values.estimator, pa.string()), len(part)),
+            "value_rollouts": values["rollouts"][part],
+            "hard": hard[part],
+            "soft": soft[part],
+            "merged_from": merged.joined([(part, np.ones(len(part), dtype=np.bool_))]),
+            "compressed": stack.pass_of(part),
         }
-        yield Rows(columns, n, labels=labelled.hard)
-
-
-def _fits(tree: Tree, limit: int) -> bool:
-    """Whether no row's own texts have more than `limit` UTF-8 bytes."""
-    texts = (tree.text, tree.observation, tree.answer)
-    if MAX_UTF8 * sum(max(map(len, column)) for column in texts) <= limit:
-        return True
-    return all(sum(map(utf8_size, row)) <= limit for row in zip(*texts, strict=True))
+        columns |= {name: texts[name].take(node) for name in TEXTS}
+        columns |= {name: values[name][part] for name in ("value", "stderr", "low", "high")}
+        columns |= {name: column[part] for name, column in forests.items() if name not in columns}
+        yield Rows(columns, len(part), labels=hard[part], numbers=numbers)
 
 
 NODES = Format(

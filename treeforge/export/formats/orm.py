@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, fits
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
 from treeforge.export.formats.chat import MESSAGES, assistant, user
 from treeforge.export.formats.outcomes import NOTHING_ENDED, PROVENANCE, UNDECIDED, provenance
 from treeforge.export.schemas import Column
@@ -50,7 +50,7 @@ ORM = Format(
         _LABEL,
         *PROVENANCE,
     ),
-    rows=_text_rows,
+    rows=by_tree(_text_rows),
     rollouts=True,
     text="completion",
     same=("label",),
@@ -66,7 +66,7 @@ KTO = Format(
         _LABEL,
         *PROVENANCE,
     ),
-    rows=_chat_rows,
+    rows=by_tree(_chat_rows),
     rollouts=True,
     text="completion",
     same=("label",),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, fits
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
 from treeforge.export.formats.chat import MESSAGES, assistant, user
 from treeforge.export.schemas import LIST_OF_ROWS, Column
 from treeforge.export.solutions import Solution, decided, right, step_texts
@@ -110,7 +110,7 @@ PREFERENCE = Format(
     name="preference",
     about="Pairs of a better and a worse step after the same steps, and of a right and a wrong solution.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     rollouts=True,
     text="chosen",
     same=("level", "rejected"),

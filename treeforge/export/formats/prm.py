@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.base import Context, Format, Rows, by_tree
 from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, chain_rows, make_rows, provenance
 from treeforge.export.schemas import Column
 from treeforge.export.trees import ExportTree
@@ -35,7 +35,7 @@ PRM = Format(
     name="prm",
     about="One row a chain of labelled steps (stepwise supervision), for process reward models.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     text="completions",
     same=("labels",),
     empty=NOTHING_LABELLED,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, fits
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
 from treeforge.export.formats.stepwise import BELOW, NOTHING_LABELLED
 from treeforge.export.schemas import LIST_OF_ROWS, Column
 from treeforge.export.solutions import labelled_from_root, step_texts
@@ -121,7 +121,7 @@ PRM800K = Format(
     name="prm800k",
     about="Steps with all their rated completions, nested as PRM800K was released.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     whole=True,
     empty=NOTHING_LABELLED,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.base import Context, Format, Rows, by_tree
 from treeforge.export.formats.stepwise import BELOW, PROVENANCE, SOFT, chain_rows, provenance
 from treeforge.export.schemas import Column
 from treeforge.export.trees import ExportTree
@@ -17,7 +17,7 @@ UNFINISHED = "chain that ends no trajectory, or undecided"
 
 _COLUMNS = (
     Column("id", pa.string(), "the problem's id and the last step's node"),
-    Column("generator", pa.string(), "the policy that wrote the solution"),
+    Column("generator", pa.string(), "the policy that wrote the solution, or the file that it was given in"),
     Column("problem", pa.string(), "the question"),
     Column("steps", pa.list_(pa.string()), "the steps, without white space around them"),
     Column("final_answer_correct", pa.bool_(), "whether the final answer is right"),
@@ -53,7 +53,7 @@ PROCESSBENCH = Format(
     name="processbench",
     about="Whole solutions with the first step that is labelled wrong, for measuring process reward models.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     text="steps",
     same=("label",),
     empty=(

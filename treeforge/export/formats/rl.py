@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, fits
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
 from treeforge.export.formats.chat import MESSAGES, user
 from treeforge.export.schemas import Column
 from treeforge.export.trees import ExportTree
@@ -65,5 +65,5 @@ RL = Format(
     name="rl",
     about="Problems with their right answers, for reinforcement learning with a verifiable reward.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
 )

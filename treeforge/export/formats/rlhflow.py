@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.base import Context, Format, Rows, by_tree
 from treeforge.export.formats.chat import MESSAGES, assistant, user
 from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, chain_rows, make_rows, provenance
 from treeforge.export.schemas import Column
@@ -43,7 +43,7 @@ RLHFLOW = Format(
     name="rlhflow",
     about="One row a chain of labelled steps as a chat: each step a turn of the user, answered `+` or `-`.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     text="conversations",
     empty=NOTHING_LABELLED,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, fits
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
 from treeforge.export.formats.chat import MESSAGES, assistant, user
 from treeforge.export.formats.outcomes import PROVENANCE, provenance
 from treeforge.export.schemas import Column
@@ -49,7 +49,7 @@ SFT = Format(
     name="sft",
     about="Solutions with the right final answer, each text once, the shortest (or most valued) of a problem first.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     rollouts=True,
     text="completion",
     empty=(

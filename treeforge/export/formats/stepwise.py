@@ -1,12 +1,14 @@
 """Formats with one row a chain of labelled steps: what they share.
 
 A chain runs from a first step down to a node below which no step is labelled (`treeforge.export.solutions.chains`). Of
-a compressed tree, chains with a merged step or a moved value are further rows.
+a compressed tree, chains with a merged step or a moved value are further rows, unless the tree as grown or an earlier
+pass has a chain of the same steps with the same hard labels: a value that moved without crossing the threshold is no
+other row to a trainer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from treeforge.export.solutions import Chain, labelled_from_root, new_chains
 from treeforge.export.trees import ExportTree, LabelledTree
 
 BELOW = "step without a label, or after one"
+REPEATED = "same as in an earlier HNC pass"
 NOTHING_LABELLED = (
     "no step has a hard label",
     "Label the trees first (`treeforge label RUN`); label.min_rollouts, label.band, export.min_rollouts and "
@@ -50,13 +53,20 @@ def provenance(tree: ExportTree, number: int, labelled: LabelledTree, chains: li
 
 def chain_rows(tree: ExportTree) -> Iterator[tuple[int, LabelledTree, list[Chain], dict[str, int]]]:
     """(pass, its tree, its chains, what was left out by reason), for the tree as grown and each HNC pass."""
+    grown: set[Hashable] = set()
+    earlier: set[Hashable] = set()
     for number, labelled in tree.passes():
         found, old = new_chains(tree, number, labelled)
-        kept = [chain for chain in found if fits(tree.problem.question, chain.steps)]
+        keys = [(chain.steps, chain.labels) for chain in found]
+        fresh = [key not in grown for key in keys]
+        new = [chain for chain, key in zip(found, keys, strict=True) if key not in grown and key not in earlier]
+        (earlier if number else grown).update(keys)
+        kept = [chain for chain in new if fits(tree.problem.question, chain.steps)]
         left_out = {
             BELOW: int(np.count_nonzero(~labelled_from_root(labelled)[1:])) if number == 0 else 0,
-            NOT_FRESH: old,
-            TOO_LARGE: len(found) - len(kept),
+            NOT_FRESH: old + fresh.count(False),
+            REPEATED: fresh.count(True) - len(new),
+            TOO_LARGE: len(new) - len(kept),
         }
         yield number, labelled, kept, {reason: count for reason, count in left_out.items() if count}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from treeforge.errors import ConfigError
-from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.base import Context, Format, Rows, by_tree
 from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, chain_rows, make_rows, provenance
 from treeforge.export.schemas import Column
 from treeforge.export.trees import ExportTree
@@ -58,7 +58,7 @@ TOKENS = Format(
     name="tokens",
     about="One row a chain of labelled steps as token ids and token labels, for any token-classification trainer.",
     columns=_COLUMNS,
-    rows=_rows,
+    rows=by_tree(_rows),
     text="input_ids",
     same=("labels",),
     empty=NOTHING_LABELLED,
