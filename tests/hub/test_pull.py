@@ -20,6 +20,7 @@ from treeforge.configuration import to_dict
 from treeforge.errors import HubError, RunError, StorageError
 from treeforge.export.hub import pull, push
 from treeforge.importing import import_file
+from treeforge.labelled import labelled_solutions
 from treeforge.store.run import RunFolder
 
 REPO = "owner/trees"
@@ -48,6 +49,19 @@ def test_an_imported_run_comes_back_with_its_labels(hub: HubServer, tmp_path: Pa
     assert {n: c for n, c in table_bytes(back).items() if n.startswith(("trees", "labels"))} == {
         n: c for n, c in table_bytes(tmp_path / "run").items() if n.startswith(("trees", "labels"))
     }
+
+
+def test_an_annotated_run_comes_back_with_the_solutions_that_it_labels(hub: HubServer, tmp_path: Path) -> None:
+    chosen = problems(3)
+    solutions = {p.problem_id: ["Step 1: going way 1 we get 17.\nThe answer is 1."] for p in chosen}
+    config = scripted_config(strategy="step-rollouts", children=2, given=True)
+    run = pipeline.annotate(chosen, solutions, tmp_path / "run", config).path
+    push(run, REPO, trees=True)
+    back = pull(REPO, tmp_path / "back").path
+    assert (back / "given.parquet").read_bytes() == (run / "given.parquet").read_bytes()
+    assert views.label(back) == views.label(run)
+    labelled = [list(labelled_solutions(path)) for path in (run, back)]
+    assert labelled[0] == labelled[1] != []
 
 
 def test_a_run_that_came_back_can_be_looked_at_and_exported(

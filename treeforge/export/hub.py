@@ -26,7 +26,7 @@ from treeforge.export.dataset import DEFAULT_FOLDER
 from treeforge.export.formats import FORMATS
 from treeforge.printable import one_line
 from treeforge.store.files import storage_error
-from treeforge.store.run import OPEN, RunFolder
+from treeforge.store.run import GIVEN_FILE, OPEN, RunFolder
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -177,6 +177,8 @@ def _staged(path: Path, trees: bool) -> Iterator[tuple[Path, dict[str, int]]]:
                 run = RunFolder.open(path)
                 _stage_run(run, stage / RUN_FOLDER)
                 links |= {f"{RUN_FOLDER}/trees/{file.name}": file for file in (run.path / "trees").glob("*.parquet")}
+                if (given := run.path / GIVEN_FILE).is_file():
+                    links[f"{RUN_FOLDER}/{GIVEN_FILE}"] = given
             for target, file in links.items():
                 (stage / target).parent.mkdir(parents=True, exist_ok=True)
                 (stage / target).symlink_to(file.resolve())

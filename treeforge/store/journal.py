@@ -138,11 +138,10 @@ class Journal:
         """Note how a tree ended, and its number of nodes."""
         self._transaction("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", [(tree, status, reason, nodes)])
 
-    def outcomes(self) -> dict[int, tuple[str, str]]:
-        """(status, reason) of every tree that ended."""
-        return {
-            tree: (status, reason) for tree, status, reason in self._select("SELECT tree, status, reason FROM outcomes")
-        }
+    def outcomes(self, first: int = 0, last: int = 2**62) -> dict[int, tuple[str, str]]:
+        """(status, reason) of every tree that ended, of those with these numbers and between them."""
+        select = "SELECT tree, status, reason FROM outcomes WHERE tree BETWEEN ? AND ?"
+        return {tree: (status, reason) for tree, status, reason in self._select(select, (first, last))}
 
     def nodes(self) -> int:
         """Nodes of all trees that ended."""

@@ -308,10 +308,14 @@ class RunFolder:
 
     def records(self, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, TreeRecord]]:
         """The trees that ended, in order, a block in memory at a time; of `numbers` only, where given."""
-        wanted = None if numbers is None else set(numbers)
-        statuses = self.statuses()
-        for block in self.blocks:
-            members = [n for n in self.members(block) if statuses[n] != OPEN and (wanted is None or n in wanted)]
+        wanted = range(len(self.problems)) if numbers is None else set(numbers)
+        if not wanted:
+            return
+        first, last = min(wanted), max(wanted)
+        # A caller that goes block by block must not read the statuses of all each time.
+        statuses = self._ended if self.journal is not None else self._read_outcomes(first, last)
+        for block in range(first // self.block, last // self.block + 1):
+            members = [n for n in self.members(block) if n in statuses and n in wanted]
             if not members:
                 continue
             nodes, rollouts = self._files.read(block, set(members))
@@ -360,13 +364,17 @@ class RunFolder:
         for block in self.blocks:
             self._merge(block)
 
-    def _read_outcomes(self) -> dict[int, tuple[str, str]]:
+    def _read_outcomes(self, first: int = 0, last: int = 2**62) -> dict[int, tuple[str, str]]:
         file = self.path / "journal.sqlite"
         if not file.exists():
-            return {number: status for number, status in self._saved_status.items() if status != OPEN}
+            return {
+                number: status
+                for number, status in self._saved_status.items()
+                if status != OPEN and first <= number <= last
+            }
         journal = Journal.open(file, read_only=True)
         try:
-            return journal.outcomes()
+            return journal.outcomes(first, last)
         finally:
             journal.close()
 
