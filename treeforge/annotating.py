@@ -95,6 +95,8 @@ def read_solutions(
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be at least 1, not {limit}")
+    if not tag.strip():
+        raise ConfigError("--tag must not be empty")
     recipe = recipe or Recipe()
     path = str(source)
     found = _Found({" ".join(p.question.split()): p for p in problems}, recipe)

@@ -50,7 +50,11 @@ def make_given(
     before = tuple(range(-1, len(steps) - 1)) if parents is None else tuple(parents)
     if len(before) != len(steps):
         raise DataError(f"has {len(before)} parents for {len(steps)} steps", fix="Give each step one, or none at all")
-    for place, (text, parent) in enumerate(zip(steps, before, strict=True)):
+    texts: Sequence[object] = steps  # a caller's list may hold anything
+    for place, (text, parent) in enumerate(zip(texts, before, strict=True)):
+        if not isinstance(text, str):
+            what = f"is {repr(text)[:40]} where text is expected"
+            raise DataError(what, field=f"steps[{place}]", fix="Give each step as text")
         if not text or text.isspace():
             raise DataError("is blank", field=f"steps[{place}]", fix="Fill it in or leave the row out")
         if _NOT_TEXT.search(text):

@@ -32,6 +32,9 @@ def given_solutions(
         written = solutions.get(problem.problem_id, ())
         if not written:
             raise ConfigError(f"problem {problem.problem_id!r} has no solution to label")
+        if isinstance(written, str):
+            what = f"the solutions of problem {problem.problem_id!r} are one text where a list of solutions is expected"
+            raise DataError(what, fix="Put it into a list")
         found = []
         for number, solution in enumerate(written, start=1):
             try:
@@ -73,7 +76,12 @@ def split_solution(text: str, steps: StepsConfig, line: int = 0) -> GivenSolutio
     return make_given(found, row=line)
 
 
-def _as_given(solution: Written, steps: StepsConfig) -> GivenSolution:
+def _as_given(solution: object, steps: StepsConfig) -> GivenSolution:
     if isinstance(solution, GivenSolution):  # anybody may have made it
         return make_given(solution.steps, parents=solution.parents, ends=solution.ends, row=solution.row)
-    return split_solution(solution.strip(), steps) if isinstance(solution, str) else make_given(solution)
+    if isinstance(solution, str):
+        return split_solution(solution.strip(), steps)
+    if isinstance(solution, Sequence) and not isinstance(solution, bytes):
+        return make_given(solution)
+    what = f"is {repr(solution)[:40]} where a text or a list of steps is expected"
+    raise DataError(what, fix="Give one text, or the texts of its steps")

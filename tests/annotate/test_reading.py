@@ -324,3 +324,25 @@ def test_solutions_as_callers_write_them() -> None:
 def test_parents_that_cannot_be(parents: list[int]) -> None:
     with pytest.raises(DataError, match="parent"):
         make_given(["a", "b"], parents=parents)
+
+
+def test_an_empty_tag(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--tag"):
+        read(tmp_path, SHEPHERD, format="math-shepherd", tag=" ")
+
+
+@pytest.mark.parametrize(
+    ("solutions", "message"),
+    [
+        ("3 * 4 = 12.", "solutions of problem 'p' are one text where a list of solutions is expected"),
+        ([5], "solution 1 of problem 'p': is 5 where"),
+        (["a", [b"x"]], r"field 'steps\[0\]': solution 2 of problem 'p': is b'x' where text"),
+        ([["a", None]], r"field 'steps\[1\]': solution 1 of problem 'p': is None where text"),
+        ([b"x"], "solution 1 of problem 'p': is b'x' where"),
+    ],
+)
+def test_solutions_of_another_type_are_refused(solutions: Any, message: str) -> None:
+    """Letters of a text would pass for solutions."""
+    problem = make_problem("2 + 3 * 4?", "14", problem_id="p")
+    with pytest.raises(DataError, match=message):
+        given_solutions([problem], {"p": solutions}, Recipe())
