@@ -12,7 +12,7 @@ from support.runs import problems, scripted_config
 from treeforge import pipeline, views
 from treeforge.cli import invoke
 from treeforge.config import LabelConfig
-from treeforge.errors import ConfigError, RecipeChangedError
+from treeforge.errors import ConfigError, RecipeChangedError, ScorerError
 from treeforge.search.strategies import STRATEGIES
 from treeforge.store.run import RunFolder
 
@@ -44,6 +44,33 @@ def test_a_run_whose_beam_has_a_scorer_of_ones_own_goes_on_and_is_replayed_with_
     assert pipeline.resume(path, scorer=longest).statuses == {"done": 6}
     with pytest.raises(ConfigError, match="a scorer ranks the candidates of the strategy beam, not of mcts"):
         pipeline.run(problems(2), tmp_path / "mcts", scripted_config(), scorer=longest)
+
+
+class Failing:
+    """A scorer that fails after some calls, or gives no number."""
+
+    identity = "length"
+
+    def __init__(self, calls, gives=longest):
+        self.calls, self.gives = calls, gives
+
+    def __call__(self, problem, steps):
+        self.calls -= 1
+        if self.calls < 0:
+            raise MemoryError("no memory left")
+        return self.gives(problem, steps)
+
+
+def test_a_scorer_that_fails_stops_the_run_which_resumes_with_one_that_works(tmp_path):
+    config, path = scripted_config(strategy="beam", levels=3), tmp_path / "run"
+    with pytest.raises(ScorerError, match=r"Failing failed on problem sum-\d: MemoryError: no memory left\. Mend it"):
+        pipeline.run(problems(4), path, config, scorer=Failing(20))
+    with pytest.raises(ScorerError, match="ValueError: could not convert"):
+        pipeline.resume(path, scorer=Failing(99, lambda problem, steps: "good"))
+    assert {status for status, _ in RunFolder.open(path).statuses().values()} == {"open"}
+    assert pipeline.resume(path, scorer=Failing(10_000)).statuses == {"done": 4}
+    with pytest.raises(ConfigError, match="scorer: float is no function"):
+        pipeline.run(problems(4), tmp_path / "other", config, scorer=0.5)
 
 
 def test_omegas_prefixes_are_labelled_and_not_compressed(tmp_path):

@@ -7,7 +7,8 @@ TreeforgeError                 exit 1
 ├── TreeError                  exit 1   a tree that breaks an invariant
 ├── PolicyError                exit 1
 │   ├── RequestFailedError     exit 1   one request; the model is alive
-│   └── PolicyUnavailableError exit 3   no model, no server: the run stops and resumes
+│   ├── PolicyUnavailableError exit 3   no model, no server: the run stops and resumes
+│   └── ScorerError            exit 1   a scorer of the caller's own failed: the run stops and resumes
 ├── HubError                   exit 1   the Hub refused, or is out of reach
 ├── RunError                   exit 2   the run folder does not allow what was asked
 │   ├── RunLockedError         exit 2   another process works on this folder
@@ -84,6 +85,10 @@ class PolicyUnavailableError(PolicyError):
     """No model, no server, or an outage that outlasted the retries: the run stops cleanly and can be resumed."""
 
     exit_code = 3
+
+
+class ScorerError(PolicyError):
+    """A scorer that a caller gave raised, or gave no number. The run stops; it resumes with one that works."""
 
 
 class HubError(TreeforgeError):

@@ -289,6 +289,8 @@ def _prepare_run(
     if written is not None:
         solutions = given_solutions(problems, written[0], config.recipe)
         table, section = given_table(solutions), given_section(solutions, source, written[1])
+    if parts.scorer is not None and not callable(parts.scorer):
+        raise ConfigError(f"scorer: {type(parts.scorer).__name__} is no function of (problem, steps)")
     if parts.scorer is not None and config.recipe.search.strategy != "beam":
         raise ConfigError(f"a scorer ranks the candidates of the strategy beam, not of {config.recipe.search.strategy}")
     machine = parts.machine or config.machine

@@ -149,6 +149,14 @@ def test_places_that_cannot_be_written(finished, tmp_path, capsys):
     assert (tmp_path / "page.html").read_text() == "old"
 
 
+def test_the_page_never_goes_over_the_runs_own_files(finished, tmp_path, capsys):
+    file = finished / "manifest.json"
+    before = file.read_bytes()
+    assert invoke(["stats", str(finished), "--html", str(file)]) == 2
+    assert f"--html: {file} is a file of the run" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
 def test_without_the_extra_it_is_named(finished, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert invoke(["stats", str(finished), "--html", str(tmp_path / "page.html")]) == 2

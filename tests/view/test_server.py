@@ -163,6 +163,11 @@ def test_the_list(page, run):
     assert page.json("problems", least="0", most="1", disputed="false")["matching"] == 5
 
 
+@pytest.mark.parametrize("path", ["/api/problems/{}", "/api/problems/2/nodes/{}", "/{}"])
+def test_an_endless_address_is_refused(page, path):
+    assert page.ask(path.format("9" * 5000))[0] == 414
+
+
 def test_a_tree_and_its_nodes(page, run):
     record = dict(RunFolder.open(run).records([2]))[2]
     data = page.json("problems/2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,6 +120,17 @@ def machine_for(path: Path, file: Path | None, overrides: list[str]) -> Machine:
     config = load(file, overrides, base=base)
     check_recipe(folder, config.recipe, None)
     return config.machine
+
+
+def check_page_file(option: str, file: Path, runs: Sequence[Path]) -> None:
+    """`ConfigError` where a page would take the place of a file of a run that is no page."""
+    from treeforge.errors import ConfigError
+
+    place = file.resolve()
+    if place.is_file() and place.suffix.lower() not in (".html", ".htm"):
+        for run in runs:
+            if run.resolve() in place.parents:
+                raise ConfigError(f"{option}: {file} is a file of the run; name another one, as page.html")
 
 
 @contextmanager

@@ -62,6 +62,7 @@ def stats(
         from treeforge.stats.page import check_page
 
         check_page(html)
+        options.check_page_file("--html", html, runs)
     names = run_names(runs)
     folders = [RunFolder.open(run) for run in runs]
     if by is not None:

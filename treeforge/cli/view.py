@@ -47,9 +47,7 @@ def view(
     if bundle is not None:
         from treeforge.view.bundle import write_bundle
 
-        inside = run.resolve() in bundle.resolve().parents
-        if inside and bundle.is_file() and bundle.suffix.lower() not in (".html", ".htm"):
-            raise ConfigError(f"--bundle: {bundle} is a file of the run; name another one, as page.html")
+        options.check_page_file("--bundle", bundle, [run])
         written = write_bundle(reader, bundle, problem or (), limit)
         typer.echo(f"{bundle}: {written.trees} trees, {written.size / 1e6:.1f} MB")
         if written.left_out:

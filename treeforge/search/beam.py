@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from treeforge.config import BudgetConfig, SearchConfig
+from treeforge.errors import ScorerError
 from treeforge.problem import Problem
 from treeforge.sample import Sample
 from treeforge.search.base import Strategy, spent_budget
@@ -49,7 +50,7 @@ def beam(
             new += tree.absorb(row, samples)[2]
             share_priors(builder, row)
         if scorer is not None:
-            scores |= {row: _number(scorer(tree.problem, _steps(tree, row))) for row in new}
+            scores |= {row: _scored(scorer, tree.problem, _steps(tree, row)) for row in new}
         elif config.beam.scorer == "logprob":
             scores |= {row: _mean_logprob(tree, row) for row in new}
         else:
@@ -85,6 +86,16 @@ def _mean_logprob(tree: GrowingTree, node: int) -> float:
         tokens += builder.token_count[node]
         node = builder.parent[node]
     return _number(logprob / max(tokens, 1))
+
+
+def _scored(scorer: Scorer, problem: Problem, steps: list[str]) -> float:
+    """What the caller's own code says, which may be anything."""
+    try:
+        return _number(float(scorer(problem, steps)))
+    except Exception as error:
+        name = getattr(scorer, "__qualname__", type(scorer).__qualname__)
+        what = f"the scorer {name} failed on problem {problem.problem_id}: {type(error).__name__}: {error}"
+        raise ScorerError(f"{what}. Mend it and resume") from error
 
 
 def _number(score: float) -> float:

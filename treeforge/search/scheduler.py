@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from treeforge.config import Machine, Recipe
-from treeforge.errors import StorageError
+from treeforge.errors import ScorerError, StorageError
 from treeforge.given import GivenSolution
 from treeforge.policy.base import ImmediatePolicy, Policy
 from treeforge.problem import Problem
@@ -203,6 +203,8 @@ class Forest:
         except StopIteration as stop:
             self._finish(tree, *stop.value)
             return
+        except ScorerError:  # it would fail on the other trees as well
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a tree's growth raises must not take the others down
             _log.exception("tree %d (problem %s) failed", growing.number, growing.problem.problem_id)
             self._finish(tree, "failed", f"internal error: {type(error).__name__}: {error}")

@@ -48,6 +48,7 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
+_LONGEST_PATH = 1000
 _TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 
 
@@ -140,6 +141,8 @@ class _Guard:
             first = scope["path"].split("/", 2)[1] if scope["path"].startswith("/") else ""
             if not hmac.compare_digest(first.encode("utf-8", "replace"), self._token):
                 return _text("Open the address that `treeforge view` printed; it has the token in it.", 403)
+        if len(scope["path"]) > _LONGEST_PATH:
+            return _text("There is no page with so long an address.", 414)
         if scope["method"] not in ("GET", "HEAD"):
             return _text("This page is read-only.", 405)
         return None
