@@ -11,6 +11,7 @@ import pytest
 
 import treeforge as tf
 from treeforge.cli import invoke
+from treeforge.policy import models
 from treeforge.tree import Finish
 from treeforge.value import estimate
 
@@ -29,6 +30,7 @@ WRITTEN = {
 
 
 def test_solutions_of_word_problems(tmp_path: Path, capsys: Any) -> None:
+    models.pull("smollm2-135m")
     problems = Path(__file__).parents[2] / "datasets" / "word_problems.jsonl"
     known = {problem.problem_id: problem for problem in tf.read_problems(problems, limit=2).problems}
     file = tmp_path / "given.jsonl"
