@@ -1,6 +1,6 @@
 """What a true step label costs on a real model, from its recorded completions. Findings: docs/label_efficiency.md.
 
-    treeforge run PROBLEMS --out RUN --strategy step-rollouts --children 256 …    # with the model, once
+    treeforge run PROBLEMS --out RUN --strategy step-rollouts --set search.children=256 …    # the model, once
     python benchmarks/label_efficiency_model.py RUN [--repeats 20] [--plot FILE] [--json FILE]
 
 The run's solutions are taken as given. A step's true value is the share of its recorded completions that are right, and

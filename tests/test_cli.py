@@ -116,6 +116,19 @@ def test_run_again_goes_on_and_another_recipe_is_refused(treeforge, problem_file
     assert treeforge("resume", tmp_path / "run", "--set", "machine.concurrency=3", "--quiet")[0] == 0
 
 
+def test_the_same_command_says_what_it_takes_back(treeforge, problem_file, tmp_path, caplog):
+    run = ("run", problem_file, "--out", tmp_path / "run", *FAST)
+    assert treeforge(*run)[0] == 0
+    caplog.clear()
+    code, out, _ = treeforge("label", tmp_path / "run", "--set", "threshold=0.9")
+    assert (code, f"Next: treeforge export {tmp_path / 'run'}" in out) == (0, True)
+    assert treeforge(*run)[0] == 0
+    assert "label.threshold: 0.9 stood, this command has 0.5; `treeforge resume` keeps what stood" in caplog.text
+    caplog.clear()
+    assert treeforge(*run)[0] == 0
+    assert "stood" not in caplog.text
+
+
 def test_a_run_that_is_older_than_a_setting_goes_on(treeforge, problem_file, tmp_path):
     run = ("run", problem_file, "--out", tmp_path / "run", *FAST)
     assert treeforge(*run)[0] == 0

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -83,6 +84,7 @@ __all__ = [
     "search_async",
 ]
 
+_log = logging.getLogger("treeforge.pipeline")
 T = TypeVar("T")
 
 
@@ -306,7 +308,11 @@ def _prepare_run(
         with folder:
             folder.lock()
             views = {"label": config.label, "compress": config.compress, "export": config.export}
-            folder.manifest |= {name: to_dict(view) for name, view in views.items()}
+            settings = {name: to_dict(view) for name, view in views.items()}
+            stood = {name: to_dict(convert(folder.manifest[name], type(view))) for name, view in views.items()}
+            for key, (before, now) in differences(stood, settings).items():
+                _log.warning("%s: %r stood, this command has %r; `treeforge resume` keeps what stood", key, before, now)
+            folder.manifest |= settings
             folder.write_manifest()
     else:
         if parts.judge is None:

@@ -69,6 +69,15 @@ def test_figures_worked_by_hand(tmp_path: Path) -> None:
     assert [name for name, _ in rows(found)] == ["all steps", "depth 1", "depth 2", "depth 3"]
 
 
+def test_a_file_agrees_with_itself_also_where_it_has_soft_values(tmp_path: Path) -> None:
+    file = tmp_path / "ours.jsonl"
+    row = {"prompt": "P?", "completions": ["a", "b", "The answer is 3."], "labels": [True, False, False]}
+    file.write_text(json.dumps(row | {"values": [0.9, 0.5, 0.25], "gold_answer": "4"}) + "\n")
+    found = quality(file, file, format="prm")
+    assert found.steps.steps == 3
+    assert (found.steps.agreement.value, found.first_errors.erroneous.value) == (1.0, 1.0)
+
+
 def test_f1_is_the_harmonic_mean(tmp_path: Path) -> None:
     labels = prm(
         tmp_path,

@@ -129,7 +129,8 @@ def annotate(
         options.print_estimate(found, json)
         return
     if labelled is not None and result.dataset is not None:
-        write_labelled(result.path, labelled)
+        count = write_labelled(result.path, labelled)
+        typer.echo(f"{labelled}: {count:,} solutions with the labels of their steps", err=True)
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))
 

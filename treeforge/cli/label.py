@@ -95,7 +95,7 @@ def label(
         _print_difference(difference)
     elif recheck and not json:
         typer.echo("\nNo verdict is another one than the run's own.")
-    if recheck is not None and not json:
+    if not json:
         typer.echo(f"\nNext: treeforge export {run}")
 
 

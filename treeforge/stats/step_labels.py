@@ -61,7 +61,7 @@ def read_human(path: Path, format: str | None) -> HumanLabels:
         row = next((row for _, row in read_rows(path) if isinstance(row, dict)), {})
         format = "prm800k" if isinstance(row.get("label"), dict) else "processbench"
     human = HumanLabels()
-    for _, found in choose_reader(format).read(path, ReadOptions()):
+    for _, found in choose_reader(format).read(path, ReadOptions(hard=True)):
         if isinstance(found, DataError):
             raise found
         human.add(found)

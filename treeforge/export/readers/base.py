@@ -50,6 +50,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`prm800k`: what a neutral rating (0) becomes: no label, as in the HRM paper, or one of the two."""
     finished_only: bool = False
     """`prm800k`: leave out rows that the labeller gave up on or called a bad problem, as the HRM paper does."""
+    hard: bool = False
+    """`prm`: read the labels where a row has values as well."""
     tag: str = "ки"
     """`math-shepherd`: what stands after each step."""
 

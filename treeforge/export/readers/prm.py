@@ -11,7 +11,8 @@ _GOLD = ("gold_answer", "ground_truth", "answer")
 
 
 def _row(row: At, options: ReadOptions) -> ImportedRow:
-    completions, labels = row["completions"], row.first("values", "labels")
+    completions = row["completions"]
+    labels = row.first(*(("labels", "values") if options.hard else ("values", "labels")))
     texts = [item.text() for item in completions.items()]
     values = [None if item.value is None else item.share() for item in labels.items()]
     if len(texts) != len(values):
