@@ -88,6 +88,25 @@ def test_a_folder_that_stands_there_is_never_written_into(tmp_path):
     assert [one.name for one in out.iterdir()] == ["mine"]
 
 
+def test_two_conversions_at_once_are_one(tmp_path, monkeypatch):
+    file, out, running = tmp_path / "model.gguf", tmp_path / "out", []
+    file.write_bytes(b"GGUF" + bytes(100))
+
+    def write(path, folder, report):
+        running.append(folder)
+        (folder / "weights").write_text(str(len(running)))
+        if len(running) == 1:  # meanwhile another process does the same, and is quicker
+            with monkeypatch.context() as other:
+                other.setattr("os.getpid", lambda: 0)
+                convert(str(file), out)
+
+    monkeypatch.setattr("treeforge.policy.convert._write", write)
+    assert convert(str(file), out) == out
+    assert (out / "weights").read_text() == "2"
+    assert len(set(running)) == 2
+    assert not any(folder.exists() for folder in running)
+
+
 @without_vllm
 def test_what_to_install(tmp_path):
     file = tmp_path / "model.gguf"

@@ -48,6 +48,8 @@ def convert(name_or_path: str, out: Path | None = None, progress: Callable[[str]
         (partial / _NOTE).write_text(json.dumps(note) + "\n", encoding="utf-8")
         partial.replace(folder)
     except OSError as error:
+        if _read_note(folder) == note:  # another process was quicker
+            return folder
         raise StorageError(f"the model cannot be stored in {folder}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
