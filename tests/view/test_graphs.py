@@ -78,8 +78,8 @@ def test_figures_by_hand(tmp_path):
     assert '  n2["2#58; 1.00 of 1, correct<br>First we add."]' in lines
 
 
-@given(trees(max_nodes=30))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trees(max_nodes=10))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_node_edge_and_value_comes_back(tmp_path_factory, tree):
     found = shown(tmp_path_factory.mktemp("graphs") / "run", tree)
     edges = {(int(parent), row) for row, parent in enumerate(tree.parent.tolist()) if row}

@@ -28,12 +28,10 @@ def pass_at(correct: _Counts, wrong: _Counts) -> tuple[PassAt, ...]:
 
 def _some_right(n: _Counts, c: _Counts, k: int) -> NDArray[np.float64]:
     """float64[problems]: 1 - C(n - c, k) / C(n, k), the chance that k of n completions, c of them right, hold a right
-    one. As the product of 1 - k / i over i in n - c + 1 … n, which neither overflows nor cancels.
+    one. As the product of 1 - k / i over i in n - c + 1 … n, in logarithms: it neither overflows nor cancels.
     """
-    missed = np.where(n - c < k, 0.0, 1.0)
-    for place in range(int(c.max(initial=0))):
-        open_ = (place < c) & (missed > 0)
-        if not open_.any():
-            break
-        missed[open_] *= 1 - k / (n[open_] - place)
-    return 1 - missed
+    upto = np.concatenate([[0.0], np.cumsum(np.log1p(-k / np.arange(k + 1, n.max(initial=k) + 1)))])
+    wrong = np.maximum(n - c, k)  # with fewer wrong ones than k, none of these is missed
+    missed = upto[n - k] - upto[wrong - k]
+    found: NDArray[np.float64] = np.where(n - c < k, 1.0, -np.expm1(missed))
+    return found
