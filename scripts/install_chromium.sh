@@ -11,6 +11,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq >/dev/null || true # an older list may do
-apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core fonts-noto-color-emoji >/dev/null
+apt="timeout 240 apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=30" # what hangs must not hang the tests
+$apt update >/dev/null || true # an older list may do
+$apt install -y --no-install-recommends chromium fonts-dejavu-core fonts-noto-color-emoji >/dev/null
 command -v chromium >/dev/null
