@@ -9,7 +9,6 @@ Labels are those of steps whose trajectory goes on; a step that ends one has its
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import msgspec
 from label_points import Point, Setting, Source, grow, points_of
-from label_tables import as_json, bias_table, curve_table, headline_table, plot, soft_table
+from label_tables import report
 from rich.console import Console
 
 from treeforge.config import AdaptiveConfig, SearchConfig
@@ -163,15 +162,7 @@ def main() -> None:
         points = [point for run in runs for point in run.result()]
     console = Console(width=140)
     console.print(f"{count} problems a world")
-    for world in WORLDS:
-        console.print(curve_table(points, world))
-    console.print(bias_table(points))
-    console.print(headline_table(points))
-    console.print(soft_table(points))
-    if options.json:
-        options.json.write_text(json.dumps(as_json(points), indent=1))
-    if options.plot:
-        plot(points, options.plot)
+    report(points, console, options.json, options.plot)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ repetition: so every strategy is measured many times and the model is paid once.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from label_points import Point, Setting, Source, grow, points_of
-from label_tables import as_json, bias_table, curve_table, headline_table, plot, soft_table
+from label_tables import report
 from rich.console import Console
 
 from treeforge.config import AdaptiveConfig, Recipe, SearchConfig
@@ -151,14 +150,7 @@ def main() -> None:
         f"steps with {np.median(counts):.0f} completions each, {sum(counts):,} in all; {options.repeats} repetitions"
     )
     points = measured(model, recipe, recorded, options.repeats)
-    console.print(curve_table(points, model))
-    console.print(bias_table(points))
-    console.print(headline_table(points))
-    console.print(soft_table(points))
-    if options.json:
-        options.json.write_text(json.dumps(as_json(points), indent=1))
-    if options.plot:
-        plot(points, options.plot)
+    report(points, console, options.json, options.plot)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from label_points import MANY, Point
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 
@@ -32,6 +34,18 @@ def cheapest(curve: Sequence[tuple[float, float]], wrong: float) -> float:
             before, higher = ordered[i - 1]
             return math.exp(math.log(before) + (higher - wrong) / (higher - rate) * math.log(price / before))
     return math.inf
+
+
+def report(points: list[Point], console: Console, json_file: Path | None, plot_file: Path | None) -> None:
+    """Print all tables of some points, and write them and their plot where asked."""
+    for world in worlds_of(points):
+        console.print(curve_table(points, world))
+    for table in (bias_table, headline_table, soft_table):
+        console.print(table(points))
+    if json_file:
+        json_file.write_text(json.dumps(as_json(points), indent=1))
+    if plot_file:
+        plot(points, plot_file)
 
 
 def headline_table(points: list[Point]) -> Table:

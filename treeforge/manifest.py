@@ -100,10 +100,9 @@ def check_identity(
             folder.manifest["engines"] = [*accepted, engine]
             return
         raise RecipeChangedError(folder.path, changes, hint="Go on with the other engine by --accept-engine")
-    if "scorer" in changes:
-        raise RecipeChangedError(folder.path, changes, hint="From Python, give the same one: scorer=…")
     if changes:
-        raise RecipeChangedError(folder.path, changes)
+        hint = "From Python, give the same one: scorer=…" if "scorer" in changes else ""
+        raise RecipeChangedError(folder.path, changes, hint=hint)
 
 
 def _name(part: Judge | Scorer) -> str:

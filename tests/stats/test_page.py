@@ -2,12 +2,11 @@
 
 import json
 import re
-import shutil
 import sys
-import warnings
 from html.parser import HTMLParser
 
 import pytest
+from support.chromium import chromium_path
 from support.folders import ended, write_run
 from support.runs import problems, scripted_config
 
@@ -169,10 +168,7 @@ def test_without_the_extra_it_is_named(finished, tmp_path, capsys, monkeypatch):
 def test_a_browser_draws_every_plot_and_asks_for_nothing(finished, tmp_path, scheme):
     from playwright.sync_api import sync_playwright
 
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        warnings.warn("THE PAGE OF STATISTICS IS NOT TESTED IN A BROWSER: no Chromium", stacklevel=1)
-        pytest.skip("no Chromium")
+    found = chromium_path()
     text = written(tmp_path / "page.html", finished, hostile_run(tmp_path / "hostile"))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--headless=new", "--no-sandbox"])

@@ -1,15 +1,9 @@
 """The page in a real Chromium: what people do with it, hostile texts, accessibility; nothing leaves loopback."""
 
-import fcntl
-import os
-import shutil
-import subprocess
-import tempfile
 import time
-import warnings
-from pathlib import Path
 
 import pytest
+from support.chromium import chromium_path
 from support.folders import ended, write_run
 from support.page import served_page
 
@@ -23,7 +17,6 @@ from treeforge.view.reader import RunReader
 
 pytestmark = pytest.mark.slow
 
-INSTALL = Path(__file__).resolve().parents[2] / "scripts" / "install_chromium.sh"
 OPTIONS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
@@ -41,14 +34,7 @@ def chromium():
     """A browser; skipped, and said so, where there is none and none can be installed."""
     from playwright.sync_api import sync_playwright
 
-    with (Path(tempfile.gettempdir()) / f"treeforge-chromium-{os.getuid()}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # One worker installs, the others wait.
-        installed = subprocess.run(["bash", str(INSTALL)], capture_output=True, text=True, check=False)
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if installed.returncode or found is None:
-        why = f"THE PAGE IS NOT TESTED IN A BROWSER: {installed.stderr.strip()[-300:] or 'no Chromium'}"
-        warnings.warn(why, stacklevel=1)
-        pytest.skip(why)
+    found = chromium_path()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=OPTIONS)
         yield browser
