@@ -23,15 +23,20 @@ def load(path: Path | None = None, overrides: Iterable[str] = (), base: Mapping[
     """
     data: dict[str, Any] = _merge({}, base or {})
     if path is not None:
-        try:
-            data = _merge(data, tomllib.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise DataError(f"cannot be read: {error.strerror}", path=path) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"is not valid TOML: {error}", path=path) from error
+        data = _merge(data, read_toml(path))
     for key, value in parse_overrides(overrides).items():
         _set(data, key, value)
     return convert(data, RunConfig)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file. Raises `DataError` (file and position)."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}", path=path) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"is not valid TOML: {error}", path=path) from error
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ TreeforgeError                 exit 1
 │   ├── RequestFailedError     exit 1   one request; the model is alive
 │   ├── PolicyUnavailableError exit 3   no model, no server: the run stops and resumes
 │   └── ScorerError            exit 1   a scorer of the caller's own failed: the run stops and resumes
+├── TrainingError              exit 1   a training that cannot go on: no finite loss, no memory
 ├── HubError                   exit 1   the Hub refused, or is out of reach
 ├── RunError                   exit 2   the run folder does not allow what was asked
 │   ├── RunLockedError         exit 2   another process works on this folder
@@ -89,6 +90,10 @@ class PolicyUnavailableError(PolicyError):
 
 class ScorerError(PolicyError):
     """A scorer that a caller gave raised, or gave no number. The run stops; it resumes with one that works."""
+
+
+class TrainingError(TreeforgeError):
+    """A training cannot go on as it was set up; its checkpoints stay."""
 
 
 class HubError(TreeforgeError):

@@ -23,6 +23,7 @@ from treeforge.cli import (
     show,
     stages,
     stats,
+    train,
     view,
 )
 
@@ -49,6 +50,7 @@ app.command(name="stats")(stats.stats)
 app.command(name="quality")(quality.quality)
 app.command(name="show")(show.show)
 app.command(name="view")(view.view)
+app.command(name="train")(train.train)
 app.command(name="replay")(replay.replay)
 app.command(name="journal")(journal.journal)
 app.command(name="check", context_settings={"ignore_unknown_options": True})(check.check)

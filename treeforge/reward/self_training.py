@@ -1,0 +1,173 @@
+"""`treeforge train --task policy`: the policy learns from its own trajectories all of whose steps are good.
+
+HRM paper (arXiv 2503.13551), Section 4: loss = language modelling + lambda * log(1 + KL(reference || policy)), on the
+solution's tokens only; the reference is the policy as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from treeforge.configuration import to_dict
+from treeforge.errors import DataError
+from treeforge.reward.encode import pad_token
+from treeforge.reward.heads import load_model, need_transformers
+from treeforge.reward.rows import Counts
+from treeforge.reward.saved import begin, finish, write_text
+from treeforge.reward.settings import PolicyTraining
+from treeforge.reward.trajectories import Prompter, Trajectories, Trajectory, prompter, read_trajectories
+
+_DONE = "policy.json"
+
+
+class TrainedPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """`policy.json`: where a trained policy comes from."""
+
+    base: str
+    settings: dict[str, Any]
+    files: dict[str, str]
+    train: Counts
+    validation: Counts
+    left_out: int
+    """Trajectories with a step below the threshold, or without values."""
+    truncated: int
+    """Trajectories that are longer than the window: they lost the beginning of the prompt."""
+    steps: int
+    loss: float | None
+    """On held-out problems, in nats a token; None where none is held out."""
+
+    def figures(self) -> list[tuple[str, float | None]]:
+        """What is measured, with its name."""
+        return [("held-out loss (nats a token)", self.loss)]
+
+
+def train_policy(
+    data: Path | str, out: Path, config: PolicyTraining, progress: Callable[[str], None] | None = None
+) -> TrainedPolicy:
+    """Train on the good trajectories of `data`, an export with `sft` rows, into the folder `out`.
+
+    The folder is a plain model of transformers with `policy.json` and a card. Resumes, and raises, as
+    `treeforge.reward.train.train` does.
+    """
+    report = progress or (lambda line: None)
+    found = read_trajectories(data, config.threshold, config.eval_share)
+    ask = prompter(config.prompt, data)
+    begin(out, config, found.files)
+    if (out / _DONE).exists():
+        report(f"{out} is trained already")
+        return _read(out)
+    transformers = need_transformers()
+    report(f"{len(found.train):,} trajectories to learn from ({found.left_out:,} left out); loading {config.model}")
+    transformers.set_seed(config.seed)
+    model, tokenizer = load_model(config.model, transformers.AutoModelForCausalLM)
+    pad = pad_token(tokenizer, config.model)
+    train, held = (_Encoded(rows, tokenizer, ask, config.window) for rows in (found.train, found.validation))
+
+    from treeforge.reward import policy_loss
+    from treeforge.reward import trainer as training
+
+    reference = policy_loss.Reference.of(model, config, out, [train, held], report)
+    trainer = policy_loss.PolicyTrainer(
+        reference=reference,
+        kl=config.kl,
+        sizes=train.sizes(),
+        model=training.with_lora(model, config.lora, "CAUSAL_LM"),
+        args=training.arguments(config, out, len(train), evaluate=len(held) > 0),
+        data_collator=lambda rows: policy_loss.batch(rows, pad),
+        train_dataset=train,
+        eval_dataset=held if len(held) else None,
+        callbacks=training.callbacks(config, report, evaluate=len(held) > 0),
+    )
+    training.run(trainer, out, report)
+    report("writing the model")
+    loss = trainer.evaluate()["eval_loss"] if len(held) else None
+    training.merged(trainer.model).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    saved = TrainedPolicy(
+        base=config.model,
+        settings=to_dict(config),
+        files=found.files,
+        train=_counts(found.train),
+        validation=_counts(found.validation),
+        left_out=found.left_out,
+        truncated=train.truncated,
+        steps=trainer.state.global_step,
+        loss=loss,
+    )
+    _write(out, saved, found)
+    finish(out, training.CHECKPOINTS)
+    reference.remove()
+    return saved
+
+
+class _Encoded:
+    """Trajectories as token ids: prompt and solution, with the solution's length."""
+
+    def __init__(self, rows: list[Trajectory], tokenizer: Any, ask: Prompter, window: int) -> None:
+        self.rows: list[tuple[list[int], int]] = []
+        self.truncated = 0
+        """Rows that are longer than the window."""
+        end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+        for row in rows:
+            prompt = tokenizer(ask(tokenizer, row.question))["input_ids"]
+            if prompt[-1:] == end:
+                prompt = prompt[:-1]
+            text = tokenizer(row.completion, add_special_tokens=False, split_special_tokens=True)["input_ids"] + end
+            ids = prompt + text
+            self.truncated += len(ids) > window
+            ids = ids[-window:]
+            self.rows.append((ids, min(len(text), len(ids) - 1)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        ids, solution = self.rows[place]
+        return {"input_ids": ids, "solution": solution, "place": (id(self), place)}
+
+    def sizes(self) -> Any:
+        """int64[n]: tokens of each row."""
+        import numpy as np
+
+        return np.array([len(ids) for ids, _ in self.rows])
+
+
+def _counts(rows: list[Trajectory]) -> Counts:
+    return Counts(len(rows), len(rows), len({row.problem_id for row in rows}))
+
+
+def _read(out: Path) -> TrainedPolicy:
+    path = out / _DONE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=TrainedPolicy)
+    except (msgspec.DecodeError, OSError) as error:
+        raise DataError(f"is damaged: {error}", path=path, fix="Train the policy again") from None
+
+
+def _write(out: Path, saved: TrainedPolicy, found: Trajectories) -> None:
+    loss = "not measured" if saved.loss is None else f"{saved.loss:.4f} nats a token"
+    lines = [
+        "---",
+        "library_name: transformers",
+        "tags:",
+        "- treeforge",
+        "---",
+        "",
+        f"# `{saved.base}`, trained on its own good trajectories",
+        "",
+        f"{saved.train.rows:,} trajectories of {saved.train.problems:,} problems whose steps all have a value of at "
+        f"least {saved.settings['threshold']:g}; {saved.left_out:,} others were left out. Loss on "
+        f"{saved.validation.problems:,} held-out problems: {loss}.",
+        "",
+        "Loss: language modelling + lambda * log(1 + KL(reference || policy)) (HRM, arXiv 2503.13551, Section 4).",
+        "",
+        *(f"- `{name}` {digest}" for name, digest in saved.files.items()),
+        *(f"- `{name}`: `{value}`" for name, value in saved.settings.items()),
+        "",
+    ]
+    write_text(out / "README.md", "\n".join(lines))
+    write_text(out / _DONE, msgspec.json.format(msgspec.json.encode(saved), indent=2).decode() + "\n")
