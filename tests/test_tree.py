@@ -104,7 +104,7 @@ def test_builder_finds_identical_siblings() -> None:
     builder = TreeBuilder()
     first = builder.add(0, "step\n", token_count=2, observation="seen\n")
     second = builder.add(0, "step\n")
-    assert builder.child_of[0, "step\n"] == first != second
+    assert builder.child_of[0]["step\n"] == first != second
     below = builder.add(first, "next\n", finish=Finish.STOP, verdict=Verdict.NO_ANSWER)
     assert builder.prefix(below) == "step\nseen\nnext\n"
     tree = builder.freeze()

@@ -32,7 +32,7 @@ class Finish(IntEnum):
     """The engine failed; counts nowhere."""
 
 
-class Rollout(msgspec.Struct, frozen=True):
+class Rollout(msgspec.Struct, frozen=True, gc=False):
     """A completion from a node to the end that did not become nodes itself. One row of the rollouts table."""
 
     node: int
@@ -261,7 +261,8 @@ class TreeBuilder:
         self.value_sum: list[float] = [0.0]
         self.prior: list[float] = [1.0]
         self.children: list[list[int] | None] = [None]
-        self.child_of: dict[tuple[int, str], int] = {}
+        self.child_of: dict[int, dict[str, int]] = {}
+        """The first child with a text, by parent."""
 
     @property
     def size(self) -> int:
@@ -307,17 +308,22 @@ class TreeBuilder:
             self.children[parent] = [row]
         else:
             siblings.append(row)
-        self.child_of.setdefault((parent, text), row)
+        known = self.child_of.get(parent)
+        if known is None:
+            self.child_of[parent] = {text: row}
+        else:
+            known.setdefault(text, row)
         return row
 
     def prefix(self, node: int) -> str:
         """The text of all steps (and observations) down to and including `node`."""
         parts: list[str] = []
+        parent, text, observations = self.parent, self.text, self.observations
         while node > 0:
-            if self.observations and node in self.observations:
-                parts.append(self.observations[node])
-            parts.append(self.text[node])
-            node = self.parent[node]
+            if observations and node in observations:
+                parts.append(observations[node])
+            parts.append(text[node])
+            node = parent[node]
         parts.reverse()
         return "".join(parts)
 

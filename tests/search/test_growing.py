@@ -6,8 +6,9 @@ import pytest
 from support.runs import EqualStringJudge, problems
 
 from treeforge.config import Recipe, SearchConfig, StepsConfig
+from treeforge.policy.steps import step_costs
 from treeforge.sample import Sample
-from treeforge.search.growing import GrowingTree, request_base, step_costs
+from treeforge.search.growing import GrowingTree, request_base
 from treeforge.tree import Finish
 from treeforge.verdict import Judgement, Verdict
 
@@ -181,6 +182,13 @@ def test_outcomes_count_without_changing_the_tree():
     samples = [Sample(f"a\n{RIGHT}", "stop"), Sample(WRONG, "stop"), Sample("", "stop"), Sample("HTTP 500", "error")]
     assert tree.outcomes(samples) == (1, 2, 0)
     assert (tree.samples, tree.builder.size, tree.rollouts, tree.errors) == (0, 1, [], [])
+
+
+def test_visits_in_flight_are_taken_back_also_where_nothing_was_judged():
+    tree = growing()
+    tree.builder.visits[0] = 4
+    tree.absorb(0, [Sample("HTTP 500", "error")] * 4, in_flight=4)
+    assert tree.builder.visits == [0]
 
 
 def test_step_costs_are_shared_out_by_characters_where_the_policy_does_not_say():

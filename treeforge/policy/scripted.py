@@ -37,9 +37,10 @@ SCRIPTED_STEPS = StepsConfig(preset="scripted", delimiter="\n", answer_markers=(
 _LEVELS = 8
 _SPAN = 8
 """Steps whose states are drawn at once, out of at most 2^8 paths."""
-_unpack = Struct("<I").unpack_from
 _STEP_TOKENS = 8
 _ANSWER_TOKENS = 5
+_WRONG_ANSWERS = ("1", "2")
+"""In place of the last step's text where the world chooses among answers; written with a minus."""
 
 
 class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +92,10 @@ _Paths = tuple[list[int], list[_Path]]
 """Cumulative bounds, in units of 2^-32, and the paths they part."""
 
 
+_Endings = tuple[int, str, dict[str, str]]
+"""Of a problem: the level of its error rate, the right last step, and the wrong one for each of `_WRONG_ANSWERS`."""
+
+
 class ScriptedPolicy:
     """A policy that walks a `World`. Implements `Policy` and, where nothing has to wait, `ImmediatePolicy`.
 
@@ -107,13 +112,10 @@ class ScriptedPolicy:
         self._ends = [_step_text(d, 0, True).rpartition(" ")[2] for d in range(1, world.depth + 1)]
         self._rates = [_level_rate(world, level) for level in range(_LEVELS)]
         self._values = [_true_values(world, rate) for rate in self._rates]
-        self._level_of: dict[str, int] = {}
+        self._known: dict[tuple[str, str], _Endings] = {}
         self._paths: dict[tuple[int, int, int, bool], _Paths] = {}
-        self._tokens = [
-            (_STEP_TOKENS * (steps - 1) + _ANSWER_TOKENS, (_STEP_TOKENS,) * (steps - 1) + (_ANSWER_TOKENS,))
-            for steps in range(world.depth + 1)
-        ]
-        """(tokens, tokens of each step) of the last so many steps."""
+        self._shapes: dict[int, tuple[Struct, int, tuple[int, ...]]] = {}
+        """By steps: how a sample lies in the stream of random bytes; its tokens, and those of each step."""
 
     @classmethod
     def from_options(cls, options: dict[str, Any]) -> ScriptedPolicy:
@@ -142,7 +144,7 @@ class ScriptedPolicy:
         depth = self._depth(prefix)
         if "The answer is" in prefix:
             return float(f"The answer is {problem.gold_answer}." in prefix)
-        return self._values[self._level(problem)][depth][self._on_track(prefix, depth)]
+        return self._values[self._endings(problem)[0]][depth][self._on_track(prefix, depth)]
 
     def sample_now(self, request: Request) -> tuple[Sample, ...] | None:
         """The samples at once, or None in a world with latency or failures."""
@@ -167,42 +169,42 @@ class ScriptedPolicy:
         self.requests += 1
         if self.asked is not None:
             self.asked[request.digest] = self.asked.get(request.digest, 0) + 1
-        gold, prefix = request.problem.gold_answer, request.prefix
+        prefix, depth = request.prefix, self.world.depth
         start = self._depth(prefix)
-        level = self._level(request.problem)
-        steps = 1 if request.mode == "step" else self.world.depth - start
-        end = start + steps
-        span = min(_SPAN, steps)
-        first = self._next(level, start, span, self._on_track(prefix, start))
-        total, tokens = self._tokens[steps]
+        level, right, wrong = self._endings(request.problem)
+        steps = 1 if request.mode == "step" else depth - start
+        answers = start + steps == depth
+        bounds, paths = self._next(level, start, min(_SPAN, steps), self._on_track(prefix, start))
+        layout, tokens, step_tokens = self._shapes.get(steps) or self._shape(steps)
         # Each sample reads its own part of one stream of random bytes: for every span 4 for the path of states, and one
         # a step for the way to write it.
-        size = steps + 4 * -(-steps // _SPAN)
-        stream = shake_128(request.seed.to_bytes(8, "little")).digest(size * request.n)
+        stream = shake_128(request.seed.to_bytes(8, "little")).digest(layout.size * request.n)
         samples = []
-        for at in range(0, size * request.n, size):
-            bounds, paths = first
-            step_texts, step_logprobs, on_track = paths[bisect(bounds, _unpack(stream, at)[0])]
-            ways = stream[at + 4 : at + 4 + span]
+        ways: bytes
+        for drawn, ways, *further in layout.iter_unpack(stream):
+            step_texts, step_logprobs, on_track = paths[bisect(bounds, drawn)]
             texts = list(map(getitem, step_texts, ways))
-            logprobs = list(map(getitem, step_logprobs, ways))
-            step, at = start + span, at + 4 + span
-            while step < end:
-                more = min(_SPAN, end - step)
-                bounds, paths = self._next(level, step, more, on_track)
-                step_texts, step_logprobs, on_track = paths[bisect(bounds, _unpack(stream, at)[0])]
-                ways = stream[at + 4 : at + 4 + more]
+            logprobs = tuple(map(getitem, step_logprobs, ways))
+            while further:
+                drawn, ways, *further = further
+                step = start + len(texts)
+                more_bounds, more_paths = self._next(level, step, len(ways), on_track)
+                step_texts, step_logprobs, on_track = more_paths[bisect(more_bounds, drawn)]
                 texts += map(getitem, step_texts, ways)
-                logprobs += map(getitem, step_logprobs, ways)
-                step, at = step + more, at + 4 + more
-            if end < self.world.depth:
-                samples.append(
-                    Sample(texts[0][:-1], "delimiter", _STEP_TOKENS, logprobs[0], (_STEP_TOKENS,), tuple(logprobs))
-                )
-                continue
-            texts[-1] = f"The answer is {gold if on_track else _wrong(gold, texts[-1])}."
-            samples.append(Sample("".join(texts), "stop", total, sum(logprobs), tokens, tuple(logprobs)))
+                logprobs += tuple(map(getitem, step_logprobs, ways))
+            if answers:
+                texts[-1] = right if on_track else wrong[texts[-1]]
+                samples.append(Sample("".join(texts), "stop", tokens, sum(logprobs), step_tokens, logprobs))
+            else:
+                samples.append(Sample(texts[0][:-1], "delimiter", _STEP_TOKENS, logprobs[0], (_STEP_TOKENS,), logprobs))
         return tuple(samples)
+
+    def _shape(self, steps: int) -> tuple[Struct, int, tuple[int, ...]]:
+        spans = [min(_SPAN, steps - done) for done in range(0, steps, _SPAN)]
+        step_tokens = (_STEP_TOKENS,) * (steps - 1) + (_ANSWER_TOKENS,)
+        layout = Struct("<" + "".join(f"I{span}s" for span in spans))  # of a span: the path, the ways
+        found = self._shapes[steps] = (layout, sum(step_tokens), step_tokens)
+        return found
 
     def _next(self, level: int, start: int, span: int, on_track: bool) -> _Paths:
         key = (level, start, span, on_track)
@@ -218,17 +220,16 @@ class ScriptedPolicy:
     def _on_track(self, prefix: str, depth: int) -> bool:
         return depth == 0 or prefix.endswith(self._ends[depth - 1])
 
-    def _level(self, problem: Problem) -> int:
-        level = self._level_of.get(problem.problem_id)
-        if level is None:
-            key = digest(encode_text(problem.problem_id), self.world.seed.to_bytes(8, "little", signed=True))
-            level = self._level_of[problem.problem_id] = key[0] % _LEVELS
-        return level
-
-
-def _wrong(gold: str, way: str) -> str:
-    wrong = f"-{way}"
-    return wrong if gold != wrong else "-3"
+    def _endings(self, problem: Problem) -> _Endings:
+        key = (problem.problem_id, problem.gold_answer)
+        found = self._known.get(key)
+        if found is None:
+            gold = problem.gold_answer
+            seed = self.world.seed.to_bytes(8, "little", signed=True)
+            level = digest(encode_text(problem.problem_id), seed)[0] % _LEVELS
+            wrong = {way: f"The answer is {f'-{way}' if gold != f'-{way}' else '-3'}." for way in _WRONG_ANSWERS}
+            found = self._known[key] = (level, f"The answer is {gold}.", wrong)
+        return found
 
 
 def _level_rate(world: World, level: int) -> float:
@@ -280,8 +281,9 @@ def _moves(
     for next_state, change in ((True, stay_on), (False, 1.0 - stay_on)):
         if change > 0.0:
             ways, way_logprobs = _ways(world, depth, next_state)
-            state_logprob = math.log(change)
-            moves.append((next_state, change, ways, tuple(state_logprob + logprob for logprob in way_logprobs)))
+            # One object a value: 256 of equal value would not stay in the processor's cache.
+            totals = {logprob: math.log(change) + logprob for logprob in set(way_logprobs)}
+            moves.append((next_state, change, ways, tuple(totals[logprob] for logprob in way_logprobs)))
     return moves
 
 
@@ -292,7 +294,7 @@ def _ways(world: World, depth: int, on_track: bool) -> tuple[tuple[str, ...], tu
     At the last depth the texts are the numbers of the wrong answers, equally likely; a right answer has one text.
     """
     if depth == world.depth:
-        return ("1", "2") * 128, (0.0 if on_track else math.log(0.5),) * 256
+        return _WRONG_ANSWERS * 128, (0.0 if on_track else math.log(0.5),) * 256
     firsts = round(256 * (world.duplicate_rate + (1.0 - world.duplicate_rate) / world.branching))
     others = world.branching - 1
     ways = [0] * firsts + [1 + i % others for i in range(256 - firsts)] if others else [0] * 256

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 
 from treeforge.config import StepsConfig
 from treeforge.sample import Sample
@@ -27,9 +29,9 @@ def split_steps(text: str, delimiter: str) -> list[str]:
 
     A blank piece belongs to the step before it; blank text at the very start belongs to the first step.
     """
-    if delimiter not in text:
+    steps = text.splitlines(True) if delimiter == "\n" else []
+    if len(steps) < 2 and delimiter not in text:
         return [text] if text else []
-    steps = text.splitlines(keepends=True) if delimiter == "\n" else []
     if len(steps) != text.count("\n") + (text[-1] != "\n"):  # there are other line ends, which separate nothing here
         pieces = text.split(delimiter)
         last = pieces.pop()
@@ -167,14 +169,14 @@ def parse(sample: Sample, config: StepsConfig, max_steps: int, *, thinking: bool
     after it stays in the journal only. More than `max_steps` steps, a step longer than `config.max_step_chars`, or an
     end inside a thinking section end it as TRUNCATED. `thinking`: the prefix ends inside such a section.
     """
-    text, ended, delimiter = sample.text, sample.finish, config.delimiter
+    text, ended = sample.text, sample.finish
     if ended == "error":
         return [], _ERROR
     if ended == "delimiter":
-        text += delimiter
-    steps = split_steps(text, delimiter) if config.split == "delimiter" else split_text(text, config)
+        text += config.delimiter
+    steps = split_steps(text, config.delimiter) if config.split == "delimiter" else split_text(text, config)
     count = len(steps)
-    if not steps or (count == 1 and text.isspace()):
+    if count < 2 and (not count or text.isspace()):
         return [], _TRUNCATED if ended == "length" else _STOP
     finish = _FINISHES[ended]
     limit = config.max_step_chars
@@ -186,7 +188,8 @@ def parse(sample: Sample, config: StepsConfig, max_steps: int, *, thinking: bool
                 text, finish, count = "".join(steps), _TRUNCATED, i + 1
                 break
     marked, said = len(text), 0
-    if config.think_close:
+    close = config.think_close  # looking for one character is quick, and most texts have none
+    if close and (thinking or close[0] in text or config.think_open[:1] in text):
         said = thinks_until(text, config, thinking=thinking)
         if said == marked and finish == _STOP:
             finish = _TRUNCATED
@@ -206,3 +209,24 @@ def parse(sample: Sample, config: StepsConfig, max_steps: int, *, thinking: bool
     if count > max_steps or (count == max_steps and finish == _OPEN):
         return steps[:max_steps], _TRUNCATED
     return steps, finish
+
+
+def step_costs(sample: Sample, steps: Sequence[str]) -> tuple[list[int], list[float]]:
+    """Tokens and log-probability of each of a sample's steps.
+
+    Where the policy did not say, tokens go by share of characters and log-probabilities are NaN.
+    """
+    count, characters = len(steps), max(sum(map(len, steps)), 1)
+    if len(sample.step_tokens) >= count:
+        tokens = list(sample.step_tokens[:count])
+    elif count == 1:
+        tokens = [sample.tokens]
+    else:
+        tokens = [round(sample.tokens * len(step) / characters) for step in steps]
+    if len(sample.step_logprobs) >= count:
+        logprobs = list(sample.step_logprobs[:count])
+    elif count == 1 and sample.logprob is not None:
+        logprobs = [sample.logprob]
+    else:
+        logprobs = [math.nan] * count
+    return tokens, logprobs

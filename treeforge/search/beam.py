@@ -24,6 +24,14 @@ class Scorer(Protocol):
         ...
 
 
+class BatchScorer(Scorer, Protocol):
+    """A scorer that is better asked for many at once: `beam` asks it for all candidates of a depth."""
+
+    def score_many(self, problem: Problem, candidates: Sequence[Sequence[str]], /) -> Sequence[float]:
+        """The score of each, as one by one."""
+        ...
+
+
 def beam(
     tree: GrowingTree,
     config: SearchConfig,
@@ -50,7 +58,7 @@ def beam(
             new += tree.absorb(row, samples)[2]
             share_priors(builder, row)
         if scorer is not None:
-            scores |= {row: _scored(scorer, tree.problem, _steps(tree, row)) for row in new}
+            scores |= zip(new, _scored(scorer, tree.problem, [_steps(tree, row) for row in new]), strict=True)
         elif config.beam.scorer == "logprob":
             scores |= {row: _mean_logprob(tree, row) for row in new}
         else:
@@ -88,10 +96,14 @@ def _mean_logprob(tree: GrowingTree, node: int) -> float:
     return _number(logprob / max(tokens, 1))
 
 
-def _scored(scorer: Scorer, problem: Problem, steps: list[str]) -> float:
+def _scored(scorer: Scorer | BatchScorer, problem: Problem, candidates: list[list[str]]) -> list[float]:
     """What the caller's own code says, which may be anything."""
     try:
-        return _number(float(scorer(problem, steps)))
+        many = getattr(scorer, "score_many", None)
+        found = [scorer(problem, steps) for steps in candidates] if many is None else many(problem, candidates)
+        if len(found) != len(candidates):
+            raise ValueError(f"score_many gave {len(found)} scores for {len(candidates)} candidates")
+        return [_number(float(score)) for score in found]
     except Exception as error:
         name = getattr(scorer, "__qualname__", type(scorer).__qualname__)
         what = f"the scorer {name} failed on problem {problem.problem_id}: {type(error).__name__}: {error}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from treeforge.config import StepsConfig
 from treeforge.search.growing import GrowingTree
 
 
@@ -26,7 +27,7 @@ def place(tree: GrowingTree) -> list[list[int]]:
                 text = text[len(ended_by) :] or text
             before = rows[parent] if parent >= 0 else 0
             ending = tree.ending(before, text) if number in ends else None
-            lacks.append(ending is None and _lacks_end(tree, text))
+            lacks.append(ending is None and lacks_end(tree.steps, text))
             rows.append(tree.prefix_node(before, text + ended_by if lacks[-1] else text, 0, math.nan, ending))
         found.append(rows)
     return found
@@ -41,8 +42,8 @@ def last_nodes(tree: GrowingTree, placed: list[list[int]]) -> list[int]:
     return list(last)
 
 
-def _lacks_end(tree: GrowingTree, text: str) -> bool:
+def lacks_end(steps: StepsConfig, text: str) -> bool:
     """Whether a step's text needs the delimiter before another one can follow. A sentence or turn needs white space."""
-    if tree.steps.split == "delimiter":
-        return not text.endswith(tree.steps.delimiter)
+    if steps.split == "delimiter":
+        return not text.endswith(steps.delimiter)
     return not text[-1].isspace()

@@ -12,7 +12,7 @@ from treeforge.answers import states_answer
 from treeforge.config import Recipe
 from treeforge.given import GivenSolution
 from treeforge.hashing import chain, derive_seed, digest, digest_object, encode_text, request_digest
-from treeforge.policy.steps import ends_thinking, parse, starts_thinking
+from treeforge.policy.steps import ends_thinking, parse, starts_thinking, step_costs
 from treeforge.problem import Problem
 from treeforge.sample import Mode, Request, Sample
 from treeforge.tree import Finish, Rollout, TreeBuilder
@@ -25,6 +25,7 @@ _CORRECT, _UNDECIDED, _NO_ANSWER = int(Verdict.CORRECT), int(Verdict.UNDECIDED),
 
 Ending = tuple[int, str, int]
 """How a trajectory ended: (finish, answer, verdict)."""
+_GOES_ON: Ending = (_OPEN, "", NO_VERDICT)
 
 
 def request_base(recipe: Recipe, identity: dict[str, object]) -> bytes:
@@ -36,8 +37,8 @@ class GrowingTree:
     """One problem's tree while it grows. Strategies call `request` and `absorb`."""
 
     __slots__ = (
+        "_endings",
         "_thinking",
-        "_verdicts",
         "base",
         "builder",
         "errors",
@@ -83,7 +84,8 @@ class GrowingTree:
         """Completions so far, errors included."""
         self.tokens = 0
         """Tokens sampled so far."""
-        self._verdicts: dict[str, tuple[int, str]] = {}
+        self._endings: dict[tuple[str, int], Ending] = {}
+        """How a trajectory ended, by its last step and how the model finished it."""
         self._thinking: set[int] = {0} if starts_thinking(recipe.steps) else set()
         """Nodes whose prefix ends inside a thinking section."""
         self.errors: list[str] = []
@@ -98,15 +100,9 @@ class GrowingTree:
         """
         prefix = self.node_digests.get(node) or self._digest(node)
         purpose = purpose or mode
-        return Request(
-            problem=self.problem,
-            prefix=self.builder.prefix(node),
-            n=n,
-            mode=mode,
-            seed=derive_seed(self.seed, prefix, purpose, index),
-            digest=request_digest(self.base, prefix, purpose, index, n),
-            tree=self.number,
-        )
+        seed = derive_seed(self.seed, prefix, purpose, index)
+        digest = request_digest(self.base, prefix, purpose, index, n)
+        return Request(self.problem, self.builder.prefix(node), n, mode, seed, digest, self.number)
 
     def _digest(self, node: int) -> bytes:
         builder, digests = self.builder, self.node_digests
@@ -123,37 +119,57 @@ class GrowingTree:
             found = digests[row] = chain(found, text, occurrence)
         return found
 
-    def absorb(self, node: int, samples: Sequence[Sample], *, as_rollouts: bool = False) -> tuple[int, int, list[int]]:
+    def absorb(
+        self, node: int, samples: Sequence[Sample], *, as_rollouts: bool = False, in_flight: int = 0
+    ) -> tuple[int, int, list[int]]:
         """Turn the samples of one request from `node` into the tree.
 
         The first step of each sample becomes a child of `node` (or raises the multiplicity of an identical one), what
         follows it an own rollout of that child; with `as_rollouts` the whole sample is an own rollout of `node`.
-        Judged outcomes are backed up to the root (visits, value_sum).
+        Judged outcomes are backed up to the root (visits, value_sum), in place of the `in_flight` visits that stand
+        there as virtual loss.
 
         Returns (judged outcomes, correct ones, new children).
         """
-        builder, step_format, rollouts = self.builder, self.steps, self.rollouts
-        room = self.max_steps - builder.depth[node]
-        visits, value_sum = builder.visits, builder.value_sum
+        # The engine's hottest loop: what happens with nearly every sample is done here, the rest in methods.
+        builder, step_format, endings, keep = self.builder, self.steps, self._endings, self.rollouts.append
+        visits, value_sum, finishes = builder.visits, builder.value_sum, builder.finish
+        room, thinking = self.max_steps - builder.depth[node], node in self._thinking
+        known = {} if as_rollouts or not self.merge else builder.child_of.setdefault(node, {})
         judged = correct = tokens = 0
         new: list[int] = []
-        thinking = node in self._thinking
         for sample in samples:
-            tokens += sample.tokens
+            sampled = sample.tokens
+            tokens += sampled
             steps, finish = parse(sample, step_format, room, thinking=thinking)
             if finish == _ERROR:
-                self.errors.append(sample.text)
-                rollouts.append(Rollout(node, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
+                self._error(node, sample)
                 continue
-            verdict, answer = NO_VERDICT, ""
-            if finish != _OPEN:
-                verdict, answer, finish = self._verdict(steps, finish)
-            row = node
-            if as_rollouts or not steps:
-                logprob = _NAN if sample.logprob is None else sample.logprob
-                self._own_rollout(node, steps, answer, verdict, finish, sample.tokens, logprob)
-            else:
-                row = self._child(node, sample, steps, finish, answer, verdict, new)
+            ending = (endings.get((steps[-1], finish)) if steps else None) or self._ending(steps, finish)
+            finish, answer, verdict = ending
+            row, rest, ended = node, sample.logprob, False
+            if steps and not as_rollouts:
+                first, *steps = steps
+                if len(sample.step_tokens) > len(steps) < len(sample.step_logprobs):
+                    cost, logprob = sample.step_tokens[0], sample.step_logprobs[0]
+                else:
+                    costs, logprobs = step_costs(sample, [first, *steps])
+                    cost, logprob = costs[0], logprobs[0]
+                ended = not steps and self.ends(first, finish)
+                found = known.get(first)
+                if found is not None and finishes[found] != (finish if ended else _OPEN):
+                    found = self._sibling(node, first, finish if ended else _OPEN)
+                if found is None:
+                    row = self._add(node, first, cost, logprob, ending if ended else _GOES_ON)
+                    new.append(row)
+                else:
+                    row = found
+                    builder.multiplicity[row] += 1.0
+                sampled = sampled - cost if sampled > cost else 0
+                rest = None if rest is None else rest - logprob
+            if row == node or not (ended or finish == _OPEN):
+                keep(Rollout(row, tuple(steps), answer, verdict, finish, sampled, _NAN if rest is None else rest))
+                self._count(row, finish, verdict)
             if finish != _OPEN and verdict != _UNDECIDED:
                 judged += 1
                 if row != node:
@@ -164,23 +180,28 @@ class GrowingTree:
                         value_sum[row] += 1.0
         self.samples += len(samples)
         self.tokens += tokens
-        if judged:
-            self._back_up(node, judged, correct)
+        if judged or in_flight:
+            self._back_up(node, judged - in_flight, correct)
         return judged, correct, new
 
-    def _verdict(self, steps: list[str], finish: int) -> tuple[int, str, int]:
-        """(verdict, answer, finish) of a trajectory that ended with `steps`; a stop with an answer is ANSWERED."""
+    def _error(self, node: int, sample: Sample) -> None:
+        self.errors.append(sample.text)
+        self.rollouts.append(Rollout(node, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
+
+    def _ending(self, steps: list[str], finish: int) -> Ending:
+        """How a trajectory with these last steps ended; a stop with an answer is ANSWERED."""
+        if finish == _OPEN:
+            return _GOES_ON
         if finish == _TRUNCATED or not steps:
-            return _NO_ANSWER, "", finish
-        last = steps[-1]
-        known = self._verdicts.get(last)
-        if known is None:  # a tree ends in few different ways, and judges are deterministic
-            judgement = self.judge.judge(self.problem, last)
-            known = self._verdicts[last] = int(judgement.verdict), judgement.answer
-        verdict, answer = known
-        if finish == _STOP and verdict != _NO_ANSWER:
-            finish = _ANSWERED
-        return verdict, answer, finish
+            return finish, "", _NO_ANSWER
+        key = (steps[-1], finish)
+        ending = self._endings.get(key)
+        if ending is None:  # a tree ends in few different ways, and judges are deterministic
+            judgement = self.judge.judge(self.problem, steps[-1])
+            verdict = int(judgement.verdict)
+            answered = finish == _STOP and verdict != _NO_ANSWER
+            ending = self._endings[key] = (_ANSWERED if answered else finish, judgement.answer, verdict)
+        return ending
 
     def absorb_solutions(self, samples: Sequence[Sample]) -> None:
         """Turn complete solutions, sampled at the root, into the tree: every step becomes a node, a path a solution.
@@ -193,10 +214,10 @@ class GrowingTree:
             self.tokens += sample.tokens
             steps, finish = parse(sample, self.steps, self.max_steps, thinking=0 in self._thinking)
             if finish == _ERROR:
-                self.errors.append(sample.text)
-                self.rollouts.append(Rollout(0, (), sample.text, NO_VERDICT, _ERROR, sample.tokens, _NAN))
+                self._error(0, sample)
                 continue
-            verdict, answer, finish = self._verdict(steps, finish)
+            ending = self._ending(steps, finish)
+            finish, answer, verdict = ending
             tokens, logprobs = step_costs(sample, steps)
             row, last = 0, len(steps) - 1
             for i, step in enumerate(steps):
@@ -206,9 +227,10 @@ class GrowingTree:
                     row = found
                     builder.multiplicity[row] += 1.0
                 else:
-                    row = self._add(row, step, tokens[i], logprobs[i], (finish, answer, verdict) if ends else None)
+                    row = self._add(row, step, tokens[i], logprobs[i], ending if ends else _GOES_ON)
             if builder.finish[row] == _OPEN:  # it stopped right after a step, or at once
-                self._own_rollout(row, [], answer, verdict, finish, 0 if steps else sample.tokens, 0.0)
+                self.rollouts.append(Rollout(row, (), answer, verdict, finish, 0 if steps else sample.tokens, 0.0))
+                self._count(row, finish, verdict)
             if verdict != _UNDECIDED:
                 self._back_up(row, 1, int(verdict == _CORRECT))
 
@@ -219,9 +241,10 @@ class GrowingTree:
         """
         if self.steps.think_close and ends_thinking(step, self.steps, thinking=node in self._thinking):
             return None
-        verdict, answer, finish = self._verdict([step], _STOP)
+        ending = self._ending([step], _STOP)
+        finish, _, verdict = ending
         plainly = any(marker in step for marker in self.steps.answer_markers) or states_answer(step)
-        return (finish, answer, verdict) if finish == _ANSWERED and (plainly or verdict == _CORRECT) else None
+        return ending if finish == _ANSWERED and (plainly or verdict == _CORRECT) else None
 
     def prefix_node(self, node: int, step: str, tokens: int, logprob: float, ending: Ending | None = None) -> int:
         """The child of `node` for the next step of an own rollout or given solution: found, or with multiplicity 0.
@@ -232,7 +255,7 @@ class GrowingTree:
         found = self._find(node, step, ending[0] if ending else _OPEN)
         if found is not None:
             return found
-        row = self._add(node, step, tokens, logprob, ending)
+        row = self._add(node, step, tokens, logprob, ending or _GOES_ON)
         self.builder.multiplicity[row] = 0.0
         return row
 
@@ -242,7 +265,7 @@ class GrowingTree:
         for sample in samples:
             steps, finish = parse(sample, self.steps, self.max_steps, thinking=0 in self._thinking)
             if finish != _ERROR:
-                verdict = self._verdict(steps, finish)[0]
+                verdict = self._ending(steps, finish)[2]
                 right += verdict == _CORRECT
                 undecided += verdict == _UNDECIDED
                 wrong += verdict not in (_CORRECT, _UNDECIDED)
@@ -267,48 +290,22 @@ class GrowingTree:
         """The child with this text and this ending, where duplicates are merged."""
         if not self.merge:
             return None
-        row = self.builder.child_of.get((node, text))
+        row = self.builder.child_of.get(node, {}).get(text)
         if row is not None and self.builder.finish[row] != finish:
             return self._sibling(node, text, finish)
         return row
 
-    def _add(self, node: int, text: str, tokens: int, logprob: float, ending: Ending | None) -> int:
-        """Add a child; `ending` where it ends a trajectory."""
-        if ending is not None:
-            finish, answer, verdict = ending
-            return self.builder.add(
-                node, text, token_count=tokens, logprob=logprob, finish=finish, answer=answer, verdict=verdict
-            )
-        row = self.builder.add(node, text, token_count=tokens, logprob=logprob)
-        self._note_thinking(node, row, text)
+    def _add(self, node: int, text: str, tokens: int, logprob: float, ending: Ending) -> int:
+        """Add a child; `ending` where it ends a trajectory, else `_GOES_ON`."""
+        finish, answer, verdict = ending
+        row = self.builder.add(
+            node, text, token_count=tokens, logprob=logprob, finish=finish, answer=answer, verdict=verdict
+        )
+        if finish == _OPEN:
+            inside, opens = node in self._thinking, self.steps.think_open
+            if (inside or (opens and opens in text)) and ends_thinking(text, self.steps, thinking=inside):
+                self._thinking.add(row)
         return row
-
-    def _child(
-        self, node: int, sample: Sample, steps: list[str], finish: int, answer: str, verdict: int, new: list[int]
-    ) -> int:
-        """Find or add the child for the first step, which gets what follows as its own rollout; the child's row."""
-        first = steps[0]
-        if len(sample.step_tokens) >= len(steps) <= len(sample.step_logprobs):
-            tokens, logprob = sample.step_tokens[0], sample.step_logprobs[0]
-        else:
-            all_tokens, all_logprobs = step_costs(sample, steps)
-            tokens, logprob = all_tokens[0], all_logprobs[0]
-        ends = len(steps) == 1 and self.ends(first, finish)
-        row = self._find(node, first, finish if ends else _OPEN)
-        if row is not None:
-            self.builder.multiplicity[row] += 1.0
-        else:
-            row = self._add(node, first, tokens, logprob, (finish, answer, verdict) if ends else None)
-            new.append(row)
-        if finish != _OPEN and not ends:
-            rest = _NAN if sample.logprob is None else sample.logprob - logprob
-            self._own_rollout(row, steps[1:], answer, verdict, finish, max(sample.tokens - tokens, 0), rest)
-        return row
-
-    def _note_thinking(self, node: int, row: int, text: str) -> None:
-        inside, opens = node in self._thinking, self.steps.think_open
-        if (inside or (opens and opens in text)) and ends_thinking(text, self.steps, thinking=inside):
-            self._thinking.add(row)
 
     def _sibling(self, node: int, text: str, finish: int) -> int | None:
         """The child with this text *and* this ending, where the first one with the text ended otherwise."""
@@ -318,11 +315,9 @@ class GrowingTree:
                 return child
         return None
 
-    def _own_rollout(
-        self, row: int, steps: list[str], answer: str, verdict: int, finish: int, tokens: int, logprob: float
-    ) -> None:
+    def _count(self, row: int, finish: int, verdict: int) -> None:
+        """Count an own rollout of a node."""
         builder = self.builder
-        self.rollouts.append(Rollout(row, tuple(steps), answer, verdict, finish, tokens, logprob))
         builder.rollouts[row] += 1
         if verdict == _CORRECT:
             builder.rollouts_correct[row] += 1
@@ -330,24 +325,3 @@ class GrowingTree:
             builder.rollouts_undecided[row] += 1
         elif finish == _TRUNCATED:
             builder.rollouts_truncated[row] += 1
-
-
-def step_costs(sample: Sample, steps: Sequence[str]) -> tuple[list[int], list[float]]:
-    """Tokens and log-probability of each of a sample's steps.
-
-    Where the policy did not say, tokens go by share of characters and log-probabilities are NaN.
-    """
-    count, characters = len(steps), max(sum(map(len, steps)), 1)
-    if len(sample.step_tokens) >= count:
-        tokens = list(sample.step_tokens[:count])
-    elif count == 1:
-        tokens = [sample.tokens]
-    else:
-        tokens = [round(sample.tokens * len(step) / characters) for step in steps]
-    if len(sample.step_logprobs) >= count:
-        logprobs = list(sample.step_logprobs[:count])
-    elif count == 1 and sample.logprob is not None:
-        logprobs = [sample.logprob]
-    else:
-        logprobs = [_NAN] * count
-    return tokens, logprobs

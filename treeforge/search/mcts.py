@@ -52,7 +52,6 @@ def mcts(tree: GrowingTree, config: SearchConfig, budget: BudgetConfig, screenin
         replies = yield wave
         simulations += len(wave)
         for (leaf, evaluate), samples in zip(picks, replies, strict=True):
-            selector.undo_virtual_loss(leaf)
-            _, _, new = tree.absorb(leaf, samples, as_rollouts=evaluate)
+            _, _, new = tree.absorb(leaf, samples, as_rollouts=evaluate, in_flight=config.children)
             if not evaluate:
                 selector.opened(leaf, new)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Generator, Sequence
 
 from treeforge.config import BudgetConfig, SearchConfig
+from treeforge.policy.steps import step_costs
 from treeforge.sample import Sample
 from treeforge.search.base import Replies, Strategy, Wave, spent_budget
 from treeforge.search.given import last_nodes, place
-from treeforge.search.growing import Ending, GrowingTree, step_costs
+from treeforge.search.growing import Ending, GrowingTree
 from treeforge.search.pool import RolloutPool
 from treeforge.tree import Finish, Rollout
 from treeforge.verdict import NO_VERDICT, Verdict

@@ -268,15 +268,12 @@ class Forest:
         self.journal.record(request, samples)
         if samples[0].finish == "error":
             return
-        progress = self.progress
-        tokens = 0
-        for sample in samples:
-            tokens += sample.tokens
+        progress, completions, tokens = self.progress, len(samples), sum([sample.tokens for sample in samples])
         progress.requests += 1
-        progress.completions += len(samples)
+        progress.completions += completions
         progress.tokens += tokens
         progress.run_tokens += tokens
-        progress.run_completions += len(samples)
+        progress.run_completions += completions
 
     def _finish(self, tree: _OpenTree, status: str, reason: str) -> None:
         growing = tree.growing

@@ -20,7 +20,7 @@ class Selector:
     included: a policy that repeats itself is not asked for ever.
     """
 
-    __slots__ = ("builder", "closed", "config", "expansions", "open_children")
+    __slots__ = ("_most", "_uct", "_widening", "builder", "closed", "config", "expansions", "open_children")
 
     def __init__(self, builder: TreeBuilder, config: SearchConfig) -> None:
         self.builder = builder
@@ -28,6 +28,9 @@ class Selector:
         self.closed = [False]
         self.open_children = [0]
         self.expansions = [0]
+        self._uct = config.selection == "uct"
+        self._widening = config.widening > 0
+        self._most = config.expansions
 
     def select(self) -> int | None:
         """Descend from the root by the selection rule to a node to expand; None where every branch is closed."""
@@ -35,9 +38,7 @@ class Selector:
             return None
         builder, closed, open_children = self.builder, self.closed, self.open_children
         children, visits, value_sum, prior = builder.children, builder.visits, builder.value_sum, builder.prior
-        exploration = self.config.exploration
-        uct = self.config.selection == "uct"
-        widening = self.config.widening > 0
+        exploration, uct, widening = self.config.exploration, self._uct, self._widening
         node = 0
         while open_children[node] and not (widening and self._may_expand(node)):
             here = visits[node]
@@ -68,51 +69,45 @@ class Selector:
 
     def opened(self, leaf: int, new: list[int]) -> None:
         """After the expansion of `leaf` was applied: take in its new children and set the siblings' priors."""
-        builder = self.builder
+        builder, config = self.builder, self.config
         if new:
-            deepest = builder.depth[leaf] + 1 >= self.config.max_depth
-            finish, closed = builder.finish, self.closed
-            opened = 0
-            for row in new:
-                shut = deepest or finish[row] != 0
-                closed.append(shut)
-                opened += not shut
+            if builder.depth[leaf] + 1 >= config.max_depth:
+                shut = [True] * len(new)
+            else:
+                finish = builder.finish
+                shut = [finish[row] != 0 for row in new]
             none = [0] * len(new)
+            self.closed += shut
             self.open_children += none
             self.expansions += none
-            if opened:
-                was_open = self.open_children[leaf]
-                self.open_children[leaf] = was_open + opened
+            if opened := shut.count(False):
+                self.open_children[leaf] += opened
                 if self.closed[leaf]:
                     self._reopen(leaf)
-        if self.config.widening:
+        if self._widening:
             self._reopen_widened(leaf)
-        kind = self.config.prior
-        if kind == "share":
+        if config.prior == "share":
             share_priors(builder, leaf)
         else:
-            other_priors(builder, leaf, self.config.prior_temperature if kind == "logprob" else None)
+            other_priors(builder, leaf, config.prior_temperature if config.prior == "logprob" else None)
 
     def virtual_loss(self, leaf: int) -> None:
-        """Count the samples in flight as visits of value 0 on the path, so that the wave spreads."""
+        """Count the samples in flight as visits of value 0 on the path, so that the wave spreads.
+
+        `GrowingTree.absorb` takes them back.
+        """
         visits, parent, n = self.builder.visits, self.builder.parent, self.config.children
         while leaf >= 0:
             visits[leaf] += n
             leaf = parent[leaf]
 
-    def undo_virtual_loss(self, leaf: int) -> None:
-        """Take `virtual_loss` back."""
-        visits, parent, n = self.builder.visits, self.builder.parent, self.config.children
-        while leaf >= 0:
-            visits[leaf] -= n
-            leaf = parent[leaf]
-
     def _may_expand(self, node: int) -> bool:
-        config, expansions = self.config, self.expansions[node]
-        if config.widening:
-            allowed: float = config.widening * self.builder.visits[node] ** config.widening_power
-            return not expansions or expansions * config.children < allowed
-        return expansions < config.expansions
+        expansions = self.expansions[node]
+        if not self._widening:
+            return expansions < self._most
+        config = self.config
+        allowed: float = config.widening * self.builder.visits[node] ** config.widening_power
+        return not expansions or expansions * config.children < allowed
 
     def _close(self, node: int) -> None:
         while True:
@@ -147,9 +142,7 @@ def share_priors(builder: TreeBuilder, node: int) -> None:
     siblings = builder.children[node]
     if siblings:
         multiplicity, prior = builder.multiplicity, builder.prior
-        total = 0.0
-        for row in siblings:
-            total += multiplicity[row]
+        total = sum([multiplicity[row] for row in siblings])
         for row in siblings:
             prior[row] = multiplicity[row] / total
 
