@@ -89,12 +89,14 @@ def repeat(grown: RunFolder, run: Path, trees: int) -> None:
 def stage(name: str, run: Path, formats: tuple[str, ...], passes: int) -> dict[str, Any]:
     """One stage, timed, in this process."""
     wall, cpu = time.perf_counter(), time.process_time()
+    from treeforge import views
+
     if name == "label":
-        done = tf.pipeline.label(run)["nodes"]
+        done = views.label(run)["nodes"]
     elif name == "compress":
-        done = tf.pipeline.compress(run, CompressConfig(passes=passes))["nodes"]
+        done = views.compress(run, CompressConfig(passes=passes))["nodes"]
     else:
-        summary = tf.pipeline.export(run, ExportConfig(formats=formats), out=run / "benchmark")
+        summary = views.export(run, ExportConfig(formats=formats), out=run / "benchmark")
         done = sum(sum(splits.values()) for splits in summary.rows.values())
     return {
         "reference": reference(),

@@ -12,8 +12,8 @@ from treeforge.recheck import Verdicts
 from treeforge.store.blocks import TreeFiles
 from treeforge.store.forests import NodeTable
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import rollouts_from_table
-from treeforge.tree import Rollout, TreeRecord
+from treeforge.store.tables import rollouts_from_table, rollouts_table
+from treeforge.tree import TreeRecord
 
 
 class GrownTrees:
@@ -30,14 +30,14 @@ class GrownTrees:
             return NodeTable.read(self.run.block_nodes(members))
         return self.with_rollouts(members)[0]
 
-    def with_rollouts(self, members: Sequence[int]) -> tuple[NodeTable, dict[int, tuple[Rollout, ...]]]:
-        """The nodes of some trees of one block, in order, and their rollouts by tree_id."""
+    def with_rollouts(self, members: Sequence[int]) -> tuple[NodeTable, pa.Table]:
+        """The nodes of some trees of one block, in order, and the rows of their rollouts (`ROLLOUTS`)."""
         if self.verdicts.about is None:
             nodes, rollouts = self._read(members)
-            return NodeTable.read(nodes), dict(rollouts_from_table(rollouts))
+            return NodeTable.read(nodes), rollouts
         records = [(number, self.verdicts.apply(number, record)) for number, record in self.records(members)]
         table = NodeTable.of([number for number, _ in records], [record.tree for _, record in records])
-        return table, {number: record.rollouts for number, record in records}
+        return table, pa.concat_tables([rollouts_table(number, record.rollouts) for number, record in records])
 
     def records(self, members: Sequence[int]) -> list[tuple[int, TreeRecord]]:
         """Some trees of one block with their rollouts, in order, by the run's own verdicts."""

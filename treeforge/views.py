@@ -26,7 +26,7 @@ from treeforge.recheck import Verdicts, end_recheck, start_recheck, verdicts_of
 from treeforge.store.imported import StepValues
 from treeforge.store.opinions import Opinions, add_opinions
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import VALUES
+from treeforge.store.tables import ROLLOUTS, VALUES
 from treeforge.store.value_table import ValueTable
 from treeforge.store.views import read_view, view_lock, view_state, write_view_blocks
 from treeforge.value import NOT_COMPRESSED
@@ -227,7 +227,9 @@ def _export(run: RunFolder, config: ExportConfig, out: Path) -> ExportSummary:
 def _export_blocks(
     run: RunFolder, labels: LabelConfig, verdicts: Verdicts, config: ExportConfig, passes: int
 ) -> Iterator[ExportBlock]:
-    wants_rollouts = any(format.rollouts for format in choose_formats(config.formats))
+    formats = choose_formats(config.formats)
+    wants_rollouts = any(format.rollouts for format in formats)
+    passes = passes if any(format.compressed for format in formats) else 0
     grown = GrownTrees(run, verdicts)
     for block in run.blocks:
         table = read_view(run, "labels", "values", VALUES, block)
@@ -235,7 +237,9 @@ def _export_blocks(
             continue
         known = ValueTable.read(table)
         members = known.numbers.tolist()
-        nodes, rollouts = grown.with_rollouts(members) if wants_rollouts else (grown.nodes(members), {})
+        nodes, rollouts = (
+            grown.with_rollouts(members) if wants_rollouts else (grown.nodes(members), ROLLOUTS.empty_table())
+        )
         original = LabelledForest(
             number=0,
             places=np.arange(len(members)),
@@ -252,7 +256,6 @@ def _export_blocks(
         )
         whole = ExportBlock(
             problems=[run.problems[number] for number in members],
-            endings=[grown.ending(number) for number in members],
             passes=(original, *(forest for forest in compressed if forest is not None)),
             rollouts=rollouts,
         )

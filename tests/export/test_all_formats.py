@@ -47,6 +47,17 @@ def test_every_format_has_rows_of_every_problem_in_its_split(run, tmp_path):
     assert len(where) == 12
 
 
+def test_a_completion_of_omega_counts_once(tmp_path):
+    """The search cuts prefixes out of rollouts, up to their ends, and makes nodes of them: no further completions."""
+    world = {"depth": 4, "branching": 6, "duplicate_rate": 0.2}
+    config = scripted_config(world=world, strategy="omega", children=4, budget={"simulations": 24})
+    tf.run(problems(12), tmp_path / "run", config)
+    tf.pipeline.export(tmp_path / "run", tf.ExportConfig(formats=("orm",)), out=tmp_path / "out")
+    nodes, rollouts = (pl.read_parquet(tmp_path / f"run/trees/{kind}-*.parquet") for kind in ("nodes", "rollouts"))
+    assert (nodes["verdict"] >= 0).any(), "else there is nothing to count twice"
+    assert pl.read_parquet(tmp_path / "out/data/*.parquet")["count"].sum() == (rollouts["verdict"] >= 0).sum()
+
+
 @pytest.mark.slow
 def test_every_format_loads_offline(run, tmp_path):
     summary = tf.pipeline.export(run, tf.ExportConfig(formats=NAMES), out=tmp_path / "out")

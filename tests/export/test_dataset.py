@@ -37,7 +37,7 @@ def read(out, format):
 def test_files_are_named_and_counted(tmp_path):
     report = export(blocks(forest(40)), tmp_path / "out", CONFIG, CARD)
     names = [name.split("/") for name in files(tmp_path / "out")]
-    assert {name[0] for name in names} == {"README.md", "data", "hrm"}
+    assert {name[0] for name in names} == {"README.md", "data", "hrm", "plots"}
     assert ["data", "train-00000-of-00004.parquet"] in names
     nodes, hrm = report.formats
     assert (nodes.name, nodes.folder, hrm.name, hrm.folder) == ("nodes", "data", "hrm", "hrm")
@@ -108,7 +108,8 @@ def test_another_export_to_the_same_place_replaces_the_first(tmp_path):
     export(blocks(forest(40)), tmp_path / "out", CONFIG, CARD)
     small = replace(CONFIG, formats=("hrm",), rows_per_shard=100_000, validation_share=0, test_share=0)
     export(blocks(forest(3)), tmp_path / "out", small, CARD)
-    assert list(files(tmp_path / "out")) == ["README.md", "data/train-00000-of-00001.parquet"]
+    found = [name for name in files(tmp_path / "out") if not name.startswith("plots/")]
+    assert found == ["README.md", "data/train-00000-of-00001.parquet"]
     assert "span" in pl.read_parquet_schema(tmp_path / "out" / "data" / "train-00000-of-00001.parquet")
 
 

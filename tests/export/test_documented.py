@@ -8,6 +8,7 @@ import pytest
 from treeforge.export import FORMATS
 from treeforge.export.card import type_name
 from treeforge.store.given import GIVEN
+from treeforge.store.scores import SCORES
 from treeforge.store.tables import COMPRESSED, NODES, ROLLOUTS, VALUES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -31,6 +32,7 @@ def test_exported_columns(format):
         ("`trees/nodes-*.parquet`", NODES),
         ("`trees/rollouts-*.parquet`", ROLLOUTS),
         ("`labels/values-*.parquet`", VALUES),
+        ("`scores/MODEL/part-*.parquet`", SCORES),
         ("`compressed/nodes-*.parquet`", [field for field in COMPRESSED if field.name not in NODES.names]),
     ],
 )

@@ -248,3 +248,12 @@ def test_filters_that_leave_nothing_say_which(tmp_path):
 def test_settings_that_cannot_be(setting):
     with pytest.raises(ConfigError):
         convert(setting, ExportConfig)
+
+
+@pytest.mark.parametrize("how", ["exact", "near"])
+def test_deduplication_of_problems_for_rl_goes_by_the_question(tmp_path, how):
+    trees = [export_tree(number, question="How many?" if number < 3 else None) for number in range(6)]
+    trees = [replace(tree, problem=replace(tree.problem, problem_id=f"p{tree.number}")) for tree in trees]
+    report, frames, _ = write(trees, tmp_path / "out", ("rl",), dedupe=how)
+    assert len(frames["rl"]) == 4
+    assert report.dropped == {"problem: the question of an earlier one": 2}

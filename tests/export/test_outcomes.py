@@ -1,12 +1,15 @@
 """The formats of whole solutions and of problems, row by row on hand-made trees."""
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
-from support.forest import export_tree
+from support.forest import block_of, export_tree
 from support.rows import left_out, rows_of, values_of
 
 from treeforge.config import ExportConfig
-from treeforge.export.solutions import solutions
+from treeforge.export.formats import FORMATS, Context
+from treeforge.export.formats.outcomes import solutions
+from treeforge.export.schemas import make_table
 from treeforge.tree import Finish, Rollout, TreeBuilder
 from treeforge.verdict import Verdict
 
@@ -46,16 +49,61 @@ def tree():
     return replace(made, record=replace(made.record, rollouts=rollouts))
 
 
+def solutions_of(tree):
+    """(text, count, tokens, logprob, node, rollout, value) of each."""
+    found = solutions(block_of(tree))
+    columns = (found.text, found.count, found.tokens, found.logprob, found.node, found.rollout, found.value)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
 def test_solutions_are_nodes_and_rollouts_each_text_once(tree):
-    found = [(s.text, s.steps, s.count, s.tokens, s.logprob, s.node, s.rollout, s.value) for s in solutions(tree)]
-    assert found == [
-        ("Add.\nSo 3.", ("Add.\n", "So 3."), 3, 5, -2.0, 2, -1, 0.75),
-        ("Add.\nSo 4.", ("Add.\n", "So 4."), 1, 5, -2.0, 3, -1, 0.0),
-        ("Add.\nSo\n3!", ("Add.\n", "So\n", "3!"), 1, 7, -3.0, 1, 1, 0.75),
-        ("Guess.\n7.", ("Guess.\n", "7."), 1, 7, -3.0, 4, 2, 0.25),
-        ("Guess.\n…", ("Guess.\n", "…"), 1, 7, -3.0, 4, 3, 0.25),
-        ("Guess.\nx = y", ("Guess.\n", "x = y"), 1, 7, -3.0, 4, 4, 0.25),
+    assert solutions_of(tree) == [
+        ("Add.\nSo 3.", 3, 5, -2.0, 2, -1, 0.75),
+        ("Add.\nSo 4.", 1, 5, -2.0, 3, -1, 0.0),
+        ("Add.\nSo\n3!", 1, 7, -3.0, 1, 1, 0.75),
+        ("Guess.\n7.", 1, 7, -3.0, 4, 2, 0.25),
+        ("Guess.\n…", 1, 7, -3.0, 4, 3, 0.25),
+        ("Guess.\nx = y", 1, 7, -3.0, 4, 4, 0.25),
     ]
+
+
+@pytest.mark.parametrize("name", ["orm", "kto", "sft", "preference"])
+def test_solutions_of_several_trees_keep_apart(tree, name):
+    other = replace(tree, number=9, problem=replace(tree.problem, problem_id="other"))
+    one, two = ([row | {"tree_id": 0, "problem_id": ""} for row in rows_of(name, made)] for made in (tree, other))
+    both = [rows for rows in FORMATS[name].rows(block_of(tree, other), Context()) if rows.count]
+    table = pa.concat_tables([make_table(rows.columns, FORMATS[name].schema) for rows in both])
+    assert table["tree_id"].to_pylist() == [7] * len(one) + [9] * len(two)
+    assert [row | {"tree_id": 0, "problem_id": ""} for row in table.to_pylist()] == one + two
+
+
+def cut_out(tree, multiplicity):
+    """The tree with the last step of its second rollout below node 1 as nodes, as `omega` cuts out a first error."""
+    nodes = tree.record.tree
+    builder = TreeBuilder()
+    for row in range(1, nodes.size):
+        builder.add(int(nodes.parent[row]), nodes.text[row], token_count=int(nodes.token_count[row]), logprob=-1.0)
+    for node, verdict in ((2, Verdict.CORRECT), (3, Verdict.INCORRECT)):
+        builder.finish[node], builder.verdict[node] = Finish.ANSWERED, verdict
+    builder.add(1, "So\n", token_count=1, logprob=-1.0)
+    builder.add(5, "3!", token_count=4, logprob=-1.0, finish=Finish.ANSWERED, answer="3", verdict=Verdict.CORRECT)
+    builder.multiplicity[5:7] = [multiplicity] * 2
+    made = export_tree(
+        7, tree=builder.freeze(), question="1 + 2?", values=values_of(0.5, 0.75, 1.0, 0.0, 0.25, 0.5, 0.5)
+    )
+    return replace(made, record=replace(made.record, rollouts=tree.record.rollouts))
+
+
+def test_a_rollout_whose_steps_were_cut_out_as_nodes_counts_once(tree):
+    counts = {text: count for text, count, *_ in solutions_of(cut_out(tree, 0.0))}
+    assert counts["Add.\nSo\n3!"] == 1, "the rollout; its prefix is no sample (multiplicity 0)"
+    counts = {text: count for text, count, *_ in solutions_of(cut_out(tree, 1.0))}
+    assert counts["Add.\nSo\n3!"] == 2, "a rollout and another sample of the same text"
+
+
+def test_a_given_solution_counts_once(tree):
+    alone = replace(cut_out(tree, 0.0), record=replace(cut_out(tree, 0.0).record, rollouts=()))
+    assert {text: count for text, count, *_ in solutions_of(alone)}["Add.\nSo\n3!"] == 1
 
 
 def test_orm_row_by_row(tree):
@@ -152,7 +200,7 @@ def test_what_an_environment_said_stands_between_a_node_and_its_rollout():
     builder.add(0, "call\n", observation="result\n")
     made = export_tree(1, tree=builder.freeze())
     tree = replace(made, record=replace(made.record, rollouts=(rollout(1, "done"),)))
-    assert [s.steps for s in solutions(tree)] == [("call\n", "result\ndone")]
+    assert [text for text, *_ in solutions_of(tree)] == ["call\nresult\ndone"]
 
 
 def test_a_row_over_the_limit_is_left_out(tree, monkeypatch):

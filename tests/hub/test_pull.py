@@ -176,6 +176,10 @@ def test_load_dataset_reads_every_configuration_of_a_runs_export(hub: HubServer,
         " for name in ('hrm', 'nodes')})"
     )
     assert loaded(hub, tmp_path, program) == f"{result.dataset.rows}\n"
+    plots = {f"plots/{file.name}" for file in (result.path / "dataset" / "plots").iterdir()}
+    assert plots == {name for name in hub.files(REPO) if name.startswith("plots/")}
+    assert all(f"]({name})" in hub.files(REPO)["README.md"].decode() for name in plots)
+    assert plots
 
 
 def test_the_commands(hub: HubServer, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.exports import write_dataset
@@ -231,3 +233,36 @@ def test_trees_that_have_not_ended_stay_here(hub: HubServer, tmp_path: Path) -> 
         push(run, REPO, trees=True)
     assert not hub.requests
     assert push(run, REPO).changed
+
+
+def test_a_dataset_that_is_older_than_its_labels_is_told_of(hub: HubServer, run: Path, caplog: Any) -> None:
+    push(run, REPO)
+    assert "is older" not in caplog.text
+    view = run / "labels" / "view.json"
+    view.parent.mkdir(exist_ok=True)
+    trees = json.dumps({"config": {}, "report": {}, "files": [], "trees": "of another day"})
+    for text, seconds, told in ((trees, -60, True), (None, 60, True), (None, -60, False)):
+        if text is not None:
+            view.write_text(text)
+        else:
+            view = run / "compressed" / "view.json"
+            view.parent.mkdir(exist_ok=True)
+            view.write_text("{}")
+            (run / "labels" / "view.json").unlink(missing_ok=True)
+        then = (run / "dataset" / CARD).stat().st_mtime + seconds
+        os.utime(view, (then, then))
+        caplog.clear()
+        push(run, REPO)
+        assert (f"`treeforge export {run}` makes it anew" in caplog.text) is told
+
+
+def test_plots_go_up_and_those_of_an_earlier_push_go(hub: HubServer, run: Path) -> None:
+    plots = run / "dataset" / "plots"
+    plots.mkdir()
+    for name in ("values.svg", "pairs.svg"):
+        (plots / name).write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    push(run, REPO)
+    assert {"plots/values.svg", "plots/pairs.svg"} <= set(hub.files(REPO))
+    (plots / "pairs.svg").unlink()
+    push(run, REPO)
+    assert [name for name in hub.files(REPO) if name.startswith("plots/")] == ["plots/values.svg"]

@@ -24,12 +24,15 @@ def import_(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The new run folder.", show_default=False)],
     neutral: Annotated[
-        str, typer.Option("--neutral", help="prm800k: a neutral rating gives no label (skip), positive or negative.")
-    ] = "skip",
+        str | None,
+        typer.Option(
+            "--neutral", help="prm800k: a neutral rating gives no label (skip, if not given), positive or negative."
+        ),
+    ] = None,
     finished_only: Annotated[
         bool, typer.Option("--finished-only", help="prm800k: leave out rows that the labeller gave up on.")
     ] = False,
-    tag: Annotated[str, typer.Option("--tag", help="math-shepherd: what stands after each step.")] = "ки",
+    tag: options.Tag = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="The first so many rows.")] = None,
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be used, and count them.")
@@ -45,7 +48,16 @@ def import_(
     from treeforge.export.readers import ReadOptions
     from treeforge.importing import import_file
 
-    read = convert({"neutral": neutral, "finished_only": finished_only, "tag": tag}, ReadOptions)
+    options.check_of_format(
+        format,
+        {
+            "--neutral": (neutral, "prm800k"),
+            "--finished-only": (finished_only or None, "prm800k"),
+            "--tag": (tag, "math-shepherd"),
+        },
+    )
+    given = {"neutral": neutral, "finished_only": finished_only, "tag": tag}
+    read = convert({name: value for name, value in given.items() if value is not None}, ReadOptions)
     report = import_file(file, format, out, options=read, limit=limit, skip_bad_rows=skip_bad_rows)
     if json:
         options.print_json(report)

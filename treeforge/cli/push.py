@@ -16,8 +16,9 @@ def push(
     ],
     repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The dataset on the Hub.", show_default=False)],
     private: Annotated[
-        bool | None, typer.Option("--private/--public", help="Who may see a new dataset.", show_default=False)
-    ] = None,
+        bool, typer.Option("--private", help="A new dataset is private; a public one is refused.")
+    ] = False,
+    public: Annotated[bool, typer.Option("--public", help="A new dataset is public.")] = False,
     revision: Annotated[
         str | None, typer.Option("--revision", help="A branch, or refs/pr/N to go on with a pull request.")
     ] = None,
@@ -31,10 +32,14 @@ def push(
 
     The token comes from HF_TOKEN or `hf auth login`. What has not changed is not uploaded again.
     """
+    from treeforge.errors import ConfigError
     from treeforge.export.hub import push as push_to_hub
 
+    if private and public:
+        raise ConfigError("--private and --public: a new dataset is one of the two; give one of them")
+    seen = True if private else False if public else None
     report = push_to_hub(
-        run, repo, private=private, revision=revision, pr=pr, trees=trees, message=message, dry_run=dry_run
+        run, repo, private=seen, revision=revision, pr=pr, trees=trees, message=message, dry_run=dry_run
     )
     if json:
         options.print_json(report)

@@ -36,6 +36,8 @@ def run(
     keep: Annotated[
         str | None, typer.Option("--keep", metavar="LOW..HIGH", help="--screen: that share, as in 0.1..0.9.")
     ] = None,
+    reward: options.Reward = None,
+    aggregate: options.Aggregate = None,
     seed: options.Seed = None,
     server: options.Servers = None,
     servers_file: options.ServersFile = None,
@@ -58,6 +60,7 @@ def run(
     The same command goes on where a stopped run stopped, or where `--dry-run` left off: its pilot is part of the run.
     """
     from treeforge import pipeline
+    from treeforge.errors import ConfigError
     from treeforge.recipes import load_config
     from treeforge.store.problems import read_problems
 
@@ -68,6 +71,8 @@ def run(
     settings = load_config(
         config, overrides, backend=policy or ("server" if server or servers_file else None), model=model, preset=preset
     )
+    if keep is not None and not settings.recipe.search.screen:
+        raise ConfigError("--keep is about the solutions of --screen; give --screen N too, as in --screen 8")
     file = read_problems(
         problems,
         question_field=question_field,
@@ -77,6 +82,7 @@ def run(
         skip_bad_rows=skip_bad_rows,
     )
     options.print_skipped(problems, file.skipped)
+    scorer = options.scorer_of(reward, aggregate, settings.recipe.search.strategy)
     source = options.source_name(problems)
     if dry_run:
         with options.progress_line(quiet) as show:
@@ -86,6 +92,7 @@ def run(
                 settings,
                 pilot=pilot,
                 price=price,
+                scorer=scorer,
                 on_progress=show,
                 source=source,
                 lines=file.lines,
@@ -93,6 +100,8 @@ def run(
         options.print_estimate(found, json)
         return
     with options.progress_line(quiet) as show:
-        result = pipeline.run(file.problems, out, settings, on_progress=show, source=source, lines=file.lines)
+        result = pipeline.run(
+            file.problems, out, settings, scorer=scorer, on_progress=show, source=source, lines=file.lines
+        )
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

@@ -20,6 +20,8 @@ Overrides = Annotated[
 
 def search(
     run: options.Run,
+    reward: options.Reward = None,
+    aggregate: options.Aggregate = None,
     server: options.Servers = None,
     servers_file: options.ServersFile = None,
     concurrency: options.Concurrency = None,
@@ -29,8 +31,9 @@ def search(
     from treeforge import pipeline
 
     machine = options.machine_for(run, None, options.machine_overrides(concurrency, server, servers_file))
+    scorer = options.scorer_of(reward, aggregate)
     with options.progress_line(quiet) as show:
-        progress = pipeline.search(run, machine=machine, on_progress=show)
+        progress = pipeline.search(run, machine=machine, scorer=scorer, on_progress=show)
     typer.echo(f"{run}: {progress.finished} of {progress.trees} trees; next: treeforge label {run}")
 
 
@@ -51,7 +54,7 @@ def compress(
     json: options.Json = False,
 ) -> None:
     """Hierarchical Node Compression of the labelled trees. Settings that are given stay the run's."""
-    from treeforge import pipeline
+    from treeforge import views
     from treeforge.config import CompressConfig
 
     flags = {
@@ -63,7 +66,7 @@ def compress(
         "passes": passes,
         "seed": seed,
     }
-    report = pipeline.compress(run, stage_config(run, "compress", CompressConfig, set_, flags))
+    report = views.compress(run, stage_config(run, "compress", CompressConfig, set_, flags))
     by_depth = {} if json else report.pop("by_depth")
     print_report(report, json)
     if by_depth:
@@ -113,8 +116,9 @@ def export(
 ) -> None:
     """Training shards of the trees that have ended, also while the run goes on (keys: rows_per_shard, test_share …)."""
 
-    from treeforge import pipeline
+    from treeforge import views
     from treeforge.config import ExportConfig
+    from treeforge.export.formats.stepwise import AFTER
     from treeforge.printable import one_line
 
     filters = {
@@ -129,7 +133,7 @@ def export(
     if _export_graphs(run, out, formats or [], problem or [], bool(set_) or any(filters.values()), json):
         return
     flags = {"formats": formats or None, **filters}
-    summary = pipeline.export(run, stage_config(run, "export", ExportConfig, set_, flags), out=out)
+    summary = views.export(run, stage_config(run, "export", ExportConfig, set_, flags), out=out)
     if json:
         options.print_json(
             {
@@ -144,6 +148,8 @@ def export(
     options.print_dataset(summary)
     for name, reasons in summary.left_out.items():
         typer.echo(f"Left out of {name}: " + ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items()))
+    if any(AFTER in reasons for reasons in summary.left_out.values()):
+        typer.echo("A chain needs labels from its first step on; --format hrm has every labelled step")
     for reason, count in summary.dropped.items():
         typer.echo(f"Dropped: {count:,} × {reason}")
     for name, ids in summary.contaminated.items():

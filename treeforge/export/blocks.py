@@ -1,23 +1,26 @@
-"""What the formats see: the trees of one block at once, as arrays and Arrow texts, or one by one for formats that go
-by the tree.
-"""
+"""What the formats see: the trees of one block at once, as arrays and Arrow texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from treeforge.export.trees import SHIFT, ExportTree, LabelledTree
+from treeforge.export.trees import ExportTree, LabelledTree
 from treeforge.forest import Rows
 from treeforge.problem import Problem
-from treeforge.store.forests import NodeTable
+from treeforge.store.forests import NodeTable, text_sizes
+from treeforge.store.tables import rollouts_table, text_array
 from treeforge.store.value_table import joined_values, rows_of_values
-from treeforge.tree import Rollout, TreeRecord
 from treeforge.value import Values
+
+SHIFT = 1e-9
+"""Two estimates of one value that differ by less are the same but for rounding."""
 
 PIECE_NODES = 2**16
 """Nodes that are worked on at once: enough to make calls cheap, few enough for blocks of large trees."""
@@ -59,21 +62,6 @@ class LabelledForest:
             fresh={span: marks[rows] for span, marks in self.fresh.items()},
         )
 
-    def trees(self) -> list[LabelledTree]:
-        """Each tree by itself."""
-        return [
-            LabelledTree(
-                tree=tree,
-                values=rows_of_values(self.values, rows),
-                hard=self.hard[rows],
-                soft=self.soft[rows],
-                row_of=self.row_of[rows],
-                fresh={span: marks[rows] for span, marks in self.fresh.items()},
-                number=self.number,
-            )
-            for tree, rows in zip(self.nodes.trees(), self.nodes.forest.rows(), strict=True)
-        ]
-
     @classmethod
     def of(
         cls, number: int, places: Sequence[int], numbers: Sequence[int], trees: Sequence[LabelledTree]
@@ -101,12 +89,10 @@ class ExportBlock:
 
     problems: Sequence[Problem]
     """One a tree."""
-    endings: Sequence[tuple[str, str]]
-    """(status, reason) of each tree."""
     passes: tuple[LabelledForest, ...]
     """The trees as grown, all of them, and what each HNC pass made of some of them."""
-    rollouts: Mapping[int, tuple[Rollout, ...]]
-    """By tree_id; empty where no format asks for them."""
+    rollouts: pa.Table
+    """The rows of the trees' rollouts (`ROLLOUTS`), in order; none where no format asks for them."""
 
     @classmethod
     def of(cls, trees: Sequence[ExportTree]) -> ExportBlock:
@@ -124,9 +110,8 @@ class ExportBlock:
             forests.append(LabelledForest.of(number, places, numbers, labelled_trees))
         return cls(
             problems=[tree.problem for tree in trees],
-            endings=[(tree.record.status, tree.record.reason) for tree in trees],
             passes=tuple(forests),
-            rollouts={tree.number: tree.record.rollouts for tree in trees},
+            rollouts=pa.concat_tables([rollouts_table(tree.number, tree.record.rollouts) for tree in trees]),
         )
 
     @property
@@ -135,38 +120,36 @@ class ExportBlock:
         return self.passes[0].nodes.numbers
 
     @cached_property
-    def trees(self) -> list[ExportTree]:
-        """Each tree by itself."""
-        compressed: list[list[LabelledTree]] = [[] for _ in self.problems]
-        for forest in self.passes[1:]:
-            for place, labelled in zip(forest.places.tolist(), forest.trees(), strict=True):
-                compressed[place].append(labelled)
-        return [
-            ExportTree(
-                number=number,
-                problem=problem,
-                record=TreeRecord(problem.problem_id, grown.tree, self.rollouts.get(number, ()), *ending),
-                values=grown.values,
-                hard=grown.hard,
-                soft=grown.soft,
-                compressed=tuple(passes),
-            )
-            for number, problem, ending, grown, passes in zip(
-                self.numbers.tolist(), self.problems, self.endings, self.passes[0].trees(), compressed, strict=True
-            )
-        ]
+    def questions(self) -> Any:
+        """Arrow texts, one a tree."""
+        return text_array("question", [problem.question for problem in self.problems])
+
+    @cached_property
+    def question_sizes(self) -> NDArray[np.int64]:
+        """int64[trees]: UTF-8 bytes of the questions."""
+        return text_sizes(self.questions).astype(np.int64)
+
+    @cached_property
+    def problem_ids(self) -> Any:
+        """Arrow texts, one a tree."""
+        return text_array("problem_id", [problem.problem_id for problem in self.problems])
+
+    @property
+    def grown(self) -> ExportBlock:
+        """The same without compressed trees."""
+        return replace(self, passes=self.passes[:1])
 
     def select(self, keep: NDArray[np.bool_]) -> ExportBlock:
         """Some of the trees; `keep`, bool[trees], of which at least one is true."""
         if keep.all():
             return self
         chosen = np.flatnonzero(keep).tolist()
+        tree_id = self.rollouts["tree_id"].to_numpy()
         passes = [self.passes[0], *(forest for forest in self.passes[1:] if keep[forest.places].any())]
         return ExportBlock(
             problems=[self.problems[place] for place in chosen],
-            endings=[self.endings[place] for place in chosen],
             passes=tuple(forest.select(keep) for forest in passes),
-            rollouts=self.rollouts,
+            rollouts=_rows_where(self.rollouts, np.isin(tree_id, self.numbers[keep])),
         )
 
     def pieces(self) -> Iterator[ExportBlock]:
@@ -192,3 +175,11 @@ class ExportBlock:
         before = grown.values.value[grown.nodes.forest.starts[forest.place_of] + forest.row_of]
         same: NDArray[np.bool_] = (np.abs(now - before) <= SHIFT) | (np.isnan(now) & np.isnan(before))
         return ~same
+
+
+def _rows_where(table: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
+    """The rows where `mask`, bool[rows], is true; not copied where they stand together."""
+    rows = np.flatnonzero(mask)
+    if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
+        return table.slice(int(rows[0]) if len(rows) else 0, len(rows))
+    return table.filter(pa.array(mask))

@@ -5,7 +5,7 @@ All text that comes from elsewhere (model names, prompts, file names) is escaped
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from treeforge.config import ExportConfig
 from treeforge.export.folder import CARD_MARK
 from treeforge.export.formats import FORMATS
+from treeforge.export.plots import Plot
 from treeforge.export.report import ExportReport, FormatReport, SplitReport
 
 CARD = "README.md"
@@ -78,9 +79,9 @@ class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Command lines that make the dataset again."""
 
 
-def render_card(info: CardInfo, config: ExportConfig, report: ExportReport) -> str:
+def render_card(info: CardInfo, config: ExportConfig, report: ExportReport, plots: Sequence[Plot] = ()) -> str:
     """The text of README.md. A function of its arguments only: no time, host or version."""
-    return "\n".join([*_front_matter(info, config, report), "", *_body(info, config, report)]) + "\n"
+    return "\n".join([*_front_matter(info, config, report), "", *_body(info, config, report, plots)]) + "\n"
 
 
 def _front_matter(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterator[str]:
@@ -106,7 +107,7 @@ def _front_matter(info: CardInfo, config: ExportConfig, report: ExportReport) ->
     yield "---"
 
 
-def _body(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterator[str]:
+def _body(info: CardInfo, config: ExportConfig, report: ExportReport, plots: Sequence[Plot]) -> Iterator[str]:
     yield f"# {escape(info.title)}"
     yield ""
     problems = sum(report.problems.values())
@@ -116,6 +117,10 @@ def _body(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterato
     )
     for format in report.formats:
         yield from _format_section(format)
+    if plots:
+        yield "## Plots\n"
+        yield "Of all steps of the trees as grown, whatever the formats take.\n"
+        yield from (f"![{escape(plot.alt)}]({plot.path})\n" for plot in plots)
     yield "## How it was made\n"
     for name, settings in (
         ("Problems", info.problems),

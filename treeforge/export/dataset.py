@@ -1,4 +1,4 @@
-"""Trees to a dataset folder: shards by format and split, and the card that `load_dataset` reads."""
+"""Trees to a dataset folder: shards by format and split, the card that `load_dataset` reads, and its plots."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from treeforge.export.card import CARD, CardInfo, render_card
 from treeforge.export.filters import Benchmarks, Condition, Questions, drop_weak_labels
 from treeforge.export.folder import replaced_folder
 from treeforge.export.formats import FORMATS, Context, Format, choose_formats
+from treeforge.export.plots import FOLDER as PLOTS
+from treeforge.export.plots import Tallies, write_plots
 from treeforge.export.report import ExportReport
 from treeforge.export.sink import Sink
 from treeforge.export.split import SPLITS, split_of
@@ -26,7 +28,7 @@ from treeforge.store.files import atomic_file
 DEFAULT_FOLDER = "data"
 """Where the shards of the first format lie; the others have a folder of their name."""
 
-_KNOWN = frozenset({CARD, DEFAULT_FOLDER, *FORMATS})
+_KNOWN = frozenset({CARD, DEFAULT_FOLDER, PLOTS, *FORMATS})
 
 
 def export(blocks: Iterable[ExportBlock], out: Path, config: ExportConfig, card: CardInfo) -> ExportReport:
@@ -55,10 +57,12 @@ def export(blocks: Iterable[ExportBlock], out: Path, config: ExportConfig, card:
         for sink in sinks:
             stack.callback(sink.abort)
         problems = dict.fromkeys(SPLITS, 0)
+        tallies = Tallies()
         for block in blocks:
             passed = screen.check(block)
             if passed is None:
                 continue
+            tallies.add(passed)
             where = np.array([split_of(problem.problem_id, config) for problem in passed.problems])
             for split in SPLITS:
                 own = where == split
@@ -75,8 +79,10 @@ def export(blocks: Iterable[ExportBlock], out: Path, config: ExportConfig, card:
             dropped=dict(sorted(screen.dropped.items())),
             contaminated={name: tuple(ids) for name, ids in sorted(screen.contaminated.items())},
         )
+        plots = tuple(tallies.plots())
+        write_plots(plots, folder)
         with atomic_file(folder / CARD) as stream:
-            stream.write(render_card(card, config, report).encode())
+            stream.write(render_card(card, config, report, plots).encode())
     return report
 
 

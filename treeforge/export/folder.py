@@ -17,7 +17,7 @@ from treeforge.store.files import storage_error, sync_folder
 
 CARD_MARK = "made with treeforge for training reward models"
 """Stands in every card, so that a folder can be known as an export's own."""
-_SHARD = re.compile(r"[a-z]+-\d{5}-of-\d{5}\.parquet")
+_FILE = re.compile(r"[a-z]+-\d{5}-of-\d{5}\.parquet|[a-z]+\.svg")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -69,14 +69,14 @@ def _check_replaceable(out: Path, known: frozenset[str]) -> None:
 
 
 def _is_ours(path: Path, out: Path, known: frozenset[str]) -> bool:
-    """Whether an export wrote this: a known folder, a shard in one, or a card that says so."""
+    """Whether an export wrote this: a known folder, a shard or plot in one, or a card that says so."""
     if path.is_symlink():
         return False
     if path.parent == out:
         if path.is_dir():
             return path.name in known
         return path.name in known and CARD_MARK.encode() in path.read_bytes()
-    return path.is_file() and _SHARD.fullmatch(path.name) is not None
+    return path.is_file() and _FILE.fullmatch(path.name) is not None
 
 
 def _lock(handle: int, out: Path) -> None:

@@ -24,9 +24,11 @@ from treeforge.errors import ConfigError, HubError, MissingExtraError, RunError,
 from treeforge.export.card import CARD
 from treeforge.export.dataset import DEFAULT_FOLDER
 from treeforge.export.formats import FORMATS
+from treeforge.export.plots import FOLDER as PLOTS
 from treeforge.printable import one_line
 from treeforge.store.files import storage_error
 from treeforge.store.run import GIVEN_FILE, OPEN, RunFolder
+from treeforge.store.views import view_state
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -71,7 +73,8 @@ def push(
     Shards of an earlier push that are no longer there are deleted in the same commit; other files of the repository
     stay. `trees` adds the run's trees below `run/`, for `pull`. `revision` is a branch, made where it is missing, or
     `refs/pr/N`; `pr` opens a pull request instead. `dry_run` asks nothing of the Hub. The same bytes again commit
-    nothing, and after an interruption the same call goes on.
+    nothing, and after an interruption the same call goes on. A dataset that is older than
+    its run's labels is warned of.
 
     Raises `HubError` (no token, no right, no network …), `ConfigError` (a name that cannot be), `RunError` (nothing
     was exported, or the run's trees have not all ended).
@@ -102,6 +105,7 @@ def push(
                 create_pr=pr,
                 commit_message=message or "Upload with treeforge",
                 delete_patterns=[f"{name}/{_SHARDS}" for name in (DEFAULT_FOLDER, *FORMATS)]
+                + [f"{PLOTS}/*.svg"]
                 + ([f"{RUN_FOLDER}/*"] if trees else []),
             ),
             # A pull request whose answer was lost may be open already: the caller must look.
@@ -167,6 +171,13 @@ def _staged(path: Path, trees: bool) -> Iterator[tuple[Path, dict[str, int]]]:
     if not (dataset / CARD).is_file():
         what = f"{path} has no exported dataset" if is_run else f"{path} is neither a run nor an exported dataset"
         raise RunError(f"{what}; make one with `treeforge export {path if is_run else 'RUN'}`")
+    if is_run and _is_older(path):
+        _log.warning(
+            "%s is older than what it is made of: trees, labels or compressed trees have been made since. It goes up "
+            "as it is; `treeforge export %s` makes it anew",
+            dataset,
+            path,
+        )
     if trees and not is_run:
         raise RunError(f"{path} is a dataset and has no trees; name the run folder")
     links = {str(file.relative_to(dataset)): file for file in dataset.rglob("*") if _is_ours(file, dataset)}
@@ -186,6 +197,16 @@ def _staged(path: Path, trees: bool) -> Iterator[tuple[Path, dict[str, int]]]:
             raise storage_error(error, stage) from error
         found = sorted(file for file in stage.rglob("*") if file.is_file())
         yield stage, {str(file.relative_to(stage)): file.stat().st_size for file in found}
+
+
+def _is_older(path: Path) -> bool:
+    """Whether a run's labels or compressed trees are younger than its dataset, or its labels than its trees."""
+    card = (path / "dataset" / CARD).stat().st_mtime_ns
+    views = (path / folder / "view.json" for folder in ("labels", "compressed"))
+    if any(view.is_file() and view.stat().st_mtime_ns > card for view in views):
+        return True
+    labels = view_state(RunFolder.open(path), "labels")
+    return labels is not None and bool(labels["stale"])
 
 
 def _stage_run(run: RunFolder, folder: Path) -> None:

@@ -28,7 +28,7 @@ class Sink:
         self._condition = condition if condition is not None and condition.applies(format) else None
         config = context.config
         near = config.similarity if config.dedupe == "near" else None
-        unique = config.dedupe != "off" and not format.whole
+        unique = config.dedupe != "off" and not format.whole and format.text
         self._duplicates = Duplicates(format, near) if unique else None
         self._contexts = {split: msgspec.structs.replace(context, split=split) for split in SPLITS}
         balance = config.balance and not format.whole

@@ -57,13 +57,3 @@ class ExportTree(msgspec.Struct, frozen=True, kw_only=True):
         rows = np.arange(tree.size, dtype=np.int32)
         yield 0, LabelledTree(tree=tree, values=self.values, hard=self.hard, soft=self.soft, row_of=rows)
         yield from ((labelled.number, labelled) for labelled in self.compressed)
-
-
-SHIFT = 1e-9
-"""Two estimates of one value that differ by less are the same but for rounding."""
-
-
-def shifted_nodes(labelled: LabelledTree, original: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """bool[n]: nodes whose value differs from the same node's in the tree as grown; NaN equals NaN."""
-    now, before = labelled.values.value, original[labelled.row_of]
-    return ~((np.abs(now - before) <= SHIFT) | (np.isnan(now) & np.isnan(before)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -11,11 +12,16 @@ from treeforge.errors import ConfigError
 from treeforge.export.formats import Format, Rows
 from treeforge.export.schemas import make_table
 
+if TYPE_CHECKING:
+    import polars as pl
+
 
 class Condition:
     """A condition that is true or false for each row by itself; null is false."""
 
     def __init__(self, sql: str) -> None:
+        import polars as pl  # Takes as long as the rest of an export's imports, which mostly have no condition.
+
         self.sql = sql
         try:
             self._expression = pl.sql_expr(sql)
@@ -27,6 +33,8 @@ class Condition:
 
     def applies(self, format: Format) -> bool:
         """Whether the format has all the columns. `ConfigError` where the condition does not fit their types."""
+        import polars as pl
+
         if not self._names <= set(format.schema.names):
             return False
         found = self._evaluate(format.schema.empty_table(), format.name)
@@ -51,6 +59,8 @@ class Condition:
         return rows.keep(mask)
 
     def _evaluate(self, table: pa.Table, where: str) -> pl.Series:
+        import polars as pl
+
         try:
             frame = pl.DataFrame(pl.from_arrow(table))
             return frame.select(self._expression.alias("_")).to_series()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import compress
 from typing import Any
 
@@ -14,13 +14,9 @@ from numpy.typing import NDArray
 from treeforge.config import ExportConfig
 from treeforge.export.blocks import ExportBlock
 from treeforge.export.schemas import Column, Columns, make_schema
-from treeforge.export.trees import ExportTree
 
 MAX_ROW_BYTES = 2_000_000
 """UTF-8 bytes of a row's texts; a larger row is left out and counted (viewers and loaders refuse or choke on it)."""
-
-MAX_UTF8 = 4
-"""Bytes of a character in UTF-8, at most: lets most texts be found small without encoding them."""
 
 TOO_LARGE = f"row over {MAX_ROW_BYTES // 1_000_000} MB"
 NO_LABEL = "step without a label"
@@ -88,6 +84,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     rows: Callable[[ExportBlock, Context], Iterator[Rows]]
     """The rows of a block's trees, tree by tree, in an order that depends on the tree only; in pieces, so that memory
     stays bounded."""
+    compressed: bool = False
+    """Whether it has rows of compressed trees, which are not loaded otherwise."""
     whole: bool = False
     """The rows of a tree belong together: neither balanced nor deduplicated."""
     rollouts: bool = False
@@ -105,24 +103,11 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         return make_schema(self.name, self.columns)
 
 
-def by_tree(rows: Callable[[ExportTree, Context], Iterator[Rows]]) -> Callable[[ExportBlock, Context], Iterator[Rows]]:
-    """`Format.rows` from a function of one problem's tree."""
-
-    def of_block(block: ExportBlock, context: Context) -> Iterator[Rows]:
-        for tree in block.trees:
-            for found in rows(tree, context):
-                yield msgspec.structs.replace(found, numbers=np.full(found.count, tree.number, np.int32))
-
-    return of_block
-
-
 def utf8_size(text: str) -> int:
     """Bytes of `text` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def fits(question: str, texts: Sequence[str]) -> bool:
-    """Whether a row with these texts keeps within `MAX_ROW_BYTES`."""
-    if MAX_UTF8 * (len(question) + sum(map(len, texts))) <= MAX_ROW_BYTES:
-        return True
-    return utf8_size(question) + sum(map(utf8_size, texts)) <= MAX_ROW_BYTES
+def within_limit(sizes: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """bool[k]: rows whose texts keep within `MAX_ROW_BYTES`; `sizes`, int[k]: their bytes in UTF-8."""
+    return sizes <= MAX_ROW_BYTES

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 
-MESSAGES = pa.list_(pa.struct([pa.field("role", pa.string()), pa.field("content", pa.string())]))
+_MESSAGE = pa.struct([pa.field("role", pa.string()), pa.field("content", pa.string())])
+MESSAGES = pa.list_(_MESSAGE)
 
 
-def user(content: str) -> dict[str, str]:
-    """A turn of the user."""
-    return {"role": "user", "content": content}
+def messages(roles: Any, contents: Any) -> Any:
+    """Arrow messages of Arrow texts."""
+    return pa.StructArray.from_arrays([roles, contents.cast(pa.string())], fields=list(_MESSAGE))
 
 
-def assistant(content: str) -> dict[str, str]:
-    """A turn of the model."""
-    return {"role": "assistant", "content": content}
+def user(contents: Any) -> Any:
+    """Chats of one turn of the user each; `contents`, Arrow texts."""
+    return _single("user", contents)
+
+
+def assistant(contents: Any) -> Any:
+    """Chats of one turn of the model each; `contents`, Arrow texts."""
+    return _single("assistant", contents)
+
+
+def _single(role: str, contents: Any) -> Any:
+    turns = messages(pa.repeat(pa.scalar(role), len(contents)), contents)
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(contents) + 1, dtype=np.int32)), turns, type=MESSAGES)

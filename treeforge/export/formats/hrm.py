@@ -26,10 +26,11 @@ from treeforge.export.formats.base import (
     Rows,
     utf8_size,
 )
-from treeforge.export.formats.stack import Lists, Stack, pieces
+from treeforge.export.formats.stack import NOTHING, Lists, Stack, pieces
 from treeforge.export.schemas import LIST_OF_ROWS, Column
 from treeforge.forest import Rows as NodeRows
 from treeforge.store.forests import text_sizes
+from treeforge.store.tables import text_array
 
 _SOURCES = pa.array(["tree", "hnc"])
 
@@ -72,10 +73,10 @@ def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
     if left_out:
         yield Rows({}, 0, dict(left_out))
 
-    hard, soft = stack.arrays("hard"), stack.arrays("soft")
+    hard, soft = stack.hard, stack.arrays("soft")
     names, shifted = stack.arrays("row_of"), stack.joined(map(block.shifted, block.passes))
     values = {name: stack.arrays(f"values.{name}") for name in ("rollouts", "low", "high")}
-    prompts, problem_ids = pa.array(questions), pa.array([problem.problem_id for problem in block.problems])
+    prompts, problem_ids = text_array("prompt", questions), block.problem_ids
     estimator = pa.scalar(block.passes[0].values.estimator, pa.string())
     rows, of = stack.by_tree(chosen)
     for piece in pieces(steps.size[rows] + question_size[stack.place[rows]]):
@@ -128,19 +129,14 @@ class _Steps:
         self._observation = stack.texts("observation").cast(pa.large_string())
         self._observed = bool(stack.arrays("nodes.forest.observed").any())
         self._merged = Lists(stack.texts("merged_from"))
-        depth = stack.arrays("nodes.forest.depth")
-        order = np.argsort(depth, kind="stable")
-        levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])[1:]
-
-        self.size: NDArray[np.int64] = text_sizes(self._text).astype(np.int64) + text_sizes(self._observation)
+        sizes = text_sizes(self._text).astype(np.int64) + text_sizes(self._observation)
+        self.size: NDArray[np.int64] = stack.from_root(np.add, sizes, 0)
         """int64[n]: UTF-8 bytes of all steps and observations from the root down to and including a node."""
-        for rows in levels:
-            self.size[rows] += self.size[self._parent[rows]]
         self.fits: NDArray[np.bool_] = self.size <= limit[stack.place]
         """bool[n]: nodes that keep within the limit."""
         inner = np.zeros(stack.size, dtype=np.bool_)
         inner[self._parent[self._parent >= 0]] = True
-        self._prefix, self._slot = self._prefixes(levels, inner & self.fits)
+        self._prefix, self._slot = self._prefixes(stack.levels, inner & self.fits)
 
     def _prefixes(self, levels: list[NodeRows], wanted: NDArray[np.bool_]) -> tuple[Any, NodeRows]:
         """The texts from the root down to and including each wanted node, and where each node's stands.
@@ -184,7 +180,7 @@ class _Steps:
 
     @staticmethod
     def _join(parts: list[Any]) -> Any:
-        return pc.binary_join_element_wise(*parts, pa.scalar("", pa.large_string())) if len(parts) > 1 else parts[0]
+        return pc.binary_join_element_wise(*parts, NOTHING) if len(parts) > 1 else parts[0]
 
 
 HRM = Format(
@@ -192,6 +188,7 @@ HRM = Format(
     about="Single steps and pairs of consecutive steps with their labels, for hierarchical and process reward models.",
     columns=_COLUMNS,
     rows=_rows,
+    compressed=True,
     text="current",
     same=("previous", "span", "hard", "shifted"),
 )

@@ -86,7 +86,7 @@ def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
     names = stack.arrays("row_of")
     values = {name: stack.arrays(f"values.{name}") for name in ("value", "rollouts", "stderr", "low", "high")}
     forests = {name: stack.arrays(f"nodes.forest.{name}") for name in _OF_THE_TREE}
-    hard, soft = stack.arrays("hard"), stack.arrays("soft")
+    hard, soft = stack.hard, stack.arrays("soft")
     merged = Lists(stack.texts("merged_from"))
     by_problem = [pa.array(column) for column in zip(*own, strict=True)]
     rows, _ = stack.by_tree(chosen)
@@ -123,5 +123,6 @@ NODES = Format(
     about="Whole trees, one row a node: text, counts, search statistics, value with its interval, labels.",
     columns=_COLUMNS,
     rows=_rows,
+    compressed=True,
     whole=True,
 )

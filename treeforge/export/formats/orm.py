@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, within_limit
 from treeforge.export.formats.chat import MESSAGES, assistant, user
-from treeforge.export.formats.outcomes import NOTHING_ENDED, PROVENANCE, UNDECIDED, provenance
+from treeforge.export.formats.outcomes import NOTHING_ENDED, PROVENANCE, UNDECIDED, solutions
 from treeforge.export.schemas import Column
-from treeforge.export.solutions import decided, right
-from treeforge.export.trees import ExportTree
 
 _LABEL = Column("label", pa.bool_(), "whether the final answer is right")
 
 
-def _rows(tree: ExportTree, *, chat: bool) -> Iterator[Rows]:
-    question = tree.problem.question
-    found, undecided = decided(tree)
-    kept = [solution for solution in found if fits(question, solution.steps)]
-    label = np.array([right(solution) for solution in kept], dtype=np.int8)
-    prompt: Any = [user(question)] if chat else question
-    columns = {
-        "prompt": [prompt] * len(kept),
-        "completion": [[assistant(solution.text)] if chat else solution.text for solution in kept],
-        "label": label,
-    } | provenance(tree, kept)
-    left_out = {UNDECIDED: undecided, TOO_LARGE: len(found) - len(kept)}
-    yield Rows(columns, len(kept), {reason: count for reason, count in left_out.items() if count}, label)
-
-
-def _text_rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    return _rows(tree, chat=False)
-
-
-def _chat_rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    return _rows(tree, chat=True)
+def _rows(block: ExportBlock, context: Context, *, chat: bool) -> Iterator[Rows]:
+    found = solutions(block)
+    fits = within_limit(found.size + block.question_sizes[found.place])
+    left_out = {UNDECIDED: ~found.decided, TOO_LARGE: found.decided & ~fits}
+    yield Rows({}, 0, {reason: int(mask.sum()) for reason, mask in left_out.items() if mask.any()})
+    for some in found.take(np.flatnonzero(found.decided & fits)).some(block):
+        questions, label = block.questions.take(pa.array(some.place)), some.right.astype(np.int8)
+        columns = {
+            "prompt": user(questions) if chat else questions,
+            "completion": assistant(some.text) if chat else some.text.cast(pa.string()),
+            "label": label,
+        }
+        columns |= some.provenance(block)
+        yield Rows(columns, len(label), labels=label, numbers=columns["tree_id"])
 
 
 ORM = Format(
@@ -50,7 +42,7 @@ ORM = Format(
         _LABEL,
         *PROVENANCE,
     ),
-    rows=by_tree(_text_rows),
+    rows=partial(_rows, chat=False),
     rollouts=True,
     text="completion",
     same=("label",),
@@ -66,7 +58,7 @@ KTO = Format(
         _LABEL,
         *PROVENANCE,
     ),
-    rows=by_tree(_chat_rows),
+    rows=partial(_rows, chat=True),
     rollouts=True,
     text="completion",
     same=("label",),

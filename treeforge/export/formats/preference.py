@@ -7,16 +7,20 @@ difference that a preference loss sees.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, within_limit
 from treeforge.export.formats.chat import MESSAGES, assistant, user
+from treeforge.export.formats.outcomes import Solutions, solutions
+from treeforge.export.formats.stack import Paths, Stack, pieces, ranks
 from treeforge.export.schemas import LIST_OF_ROWS, Column
-from treeforge.export.solutions import Solution, decided, right, step_texts
-from treeforge.export.trees import ExportTree
+from treeforge.forest import Rows as NodeRows
+from treeforge.store.forests import text_sizes
 
 _COLUMNS = (
     Column("prompt", MESSAGES, "the question, as the user's turn"),
@@ -34,83 +38,127 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    yield _step_pairs(tree)
-    yield _solution_pairs(tree)
+_LEVELS = pa.array(["step", "solution"])
 
 
-def _step_pairs(tree: ExportTree) -> Rows:
+class _Pairs(NamedTuple):
+    """k pairs."""
+
+    place: NodeRows
+    """intp[k], as the first axis of the others: the place of the tree."""
+    sides: NDArray[np.intp]
+    """intp[k, 2]: the chosen and the rejected one: rows of the stack, or of the solutions."""
+    size: NDArray[np.int64]
+    """UTF-8 bytes of both texts."""
+    margin: NDArray[np.float64]
+    separated: NDArray[np.bool_]
+    node_ids: NDArray[np.int32]
+    """int32[k, 2]."""
+    rollouts: NDArray[np.int64]
+    """int64[k, 2]."""
+
+
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    stack, found = Stack(block.grown), solutions(block)
+    found = found.take(np.flatnonzero(found.decided))
+    kinds = _step_pairs(stack), _solution_pairs(found)
+    columns_of_both: Iterator[Any] = zip(*kinds, strict=True)
+    pairs = _Pairs._make(map(np.concatenate, columns_of_both))
+    of_solutions = np.repeat([False, True], [len(kind.place) for kind in kinds])
+    fits = within_limit(pairs.size + block.question_sizes[pairs.place])
+    if not fits.all():
+        yield Rows({}, 0, {TOO_LARGE: int((~fits).sum())})
+    order = np.argsort(pairs.place, kind="stable")
+    order = order[fits[order]]
+    for piece in pieces(pairs.size[order] + block.question_sizes[pairs.place[order]]):
+        rows = order[piece]
+        some = _Pairs._make(column[rows] for column in pairs)
+        texts = [_texts(stack, found, some.sides[:, side], of_solutions[rows]) for side in (0, 1)]
+        place, numbers = pa.array(some.place), block.numbers[some.place]
+        columns: dict[str, Any] = {
+            "prompt": user(block.questions.take(place)),
+            "chosen": assistant(texts[0]),
+            "rejected": assistant(texts[1]),
+            "margin": some.margin,
+            "level": _LEVELS.take(pa.array(of_solutions[rows].astype(np.int8))),
+            "separated": some.separated.astype(np.int8),
+            "problem_id": block.problem_ids.take(place),
+            "tree_id": numbers,
+            "node_ids": _twos(some.node_ids),
+            "rollouts": _twos(some.rollouts),
+        }
+        yield Rows(columns, len(rows), numbers=numbers)
+
+
+def _step_pairs(stack: Stack) -> _Pairs:
     """Of each node's labelled children the best right one with the worst wrong one, the second best with the …"""
-    nodes, values, soft = tree.record.tree, tree.values, tree.soft.tolist()
-    texts, question = step_texts(nodes), tree.problem.question
-    right_children: dict[int, list[int]] = {}
-    wrong_children: dict[int, list[int]] = {}
-    for row in np.flatnonzero(tree.hard[1:] >= 0) + 1:
-        side = right_children if tree.hard[row] == 1 else wrong_children
-        side.setdefault(int(nodes.parent[row]), []).append(int(row))
-    pairs, prefixes, too_large = [], [], 0
-    for parent in sorted(right_children.keys() & wrong_children.keys()):
-        best = sorted(right_children[parent], key=lambda row: -soft[row])
-        worst = sorted(wrong_children[parent], key=lambda row: soft[row])
-        prefix = "".join([texts[row] for row in nodes.path(parent)])
-        for chosen, rejected in zip(best, worst, strict=False):
-            if fits(question, [prefix, prefix, texts[chosen], texts[rejected]]):
-                pairs.append((chosen, rejected))
-                prefixes.append(prefix)
-            else:
-                too_large += 1
-    sides = np.array(pairs, dtype=np.intp).reshape(-1, 2)
-    columns: dict[str, Any] = {
-        "chosen": [[assistant(p + texts[row])] for p, (row, _) in zip(prefixes, pairs, strict=True)],
-        "rejected": [[assistant(p + texts[row])] for p, (_, row) in zip(prefixes, pairs, strict=True)],
-        "margin": tree.soft[sides[:, 0]] - tree.soft[sides[:, 1]],
-        "separated": (values.low[sides[:, 0]] > values.high[sides[:, 1]]).astype(np.int8),
-        "node_ids": [list(pair) for pair in pairs],
-        "rollouts": values.rollouts[sides].tolist(),
-    }
-    return _make(tree, columns, "step", len(pairs), too_large)
+    soft, low, high = (stack.arrays(name) for name in ("soft", "values.low", "values.high"))
+    labelled = np.flatnonzero((stack.hard >= 0) & (stack.parent >= 0))
+    good, bad = labelled[stack.hard[labelled] == 1], labelled[stack.hard[labelled] == 0]
+    chosen, rejected = _matched(stack.parent[good], -soft[good], stack.parent[bad], soft[bad])
+    sides = np.stack([good[chosen], bad[rejected]], axis=1)
+    size = stack.from_root(np.add, text_sizes(stack.steps).astype(np.int64), 0)
+    return _Pairs(
+        place=stack.place[sides[:, 0]],
+        sides=sides,
+        size=size[sides].sum(axis=1),
+        margin=soft[sides[:, 0]] - soft[sides[:, 1]],
+        separated=low[sides[:, 0]] > high[sides[:, 1]],
+        node_ids=stack.arrays("row_of")[sides],
+        rollouts=stack.arrays("values.rollouts")[sides],
+    )
 
 
-def _solution_pairs(tree: ExportTree) -> Rows:
+def _solution_pairs(found: Solutions) -> _Pairs:
     """The most frequent right solution with the most frequent wrong one, the second with the second, …"""
-    found, _ = decided(tree)
-    found.sort(key=lambda solution: -solution.count)  # stable: ties keep the tree's order
-    good = [solution for solution in found if right(solution)]
-    bad = [solution for solution in found if not right(solution)]
-    pairs: list[tuple[Solution, Solution]] = []
-    too_large = 0
-    for pair in zip(good, bad, strict=False):
-        if fits(tree.problem.question, [*pair[0].steps, *pair[1].steps]):
-            pairs.append(pair)
-        else:
-            too_large += 1
-    n = len(pairs)
-    columns: dict[str, Any] = {
-        "chosen": [[assistant(chosen.text)] for chosen, _ in pairs],
-        "rejected": [[assistant(rejected.text)] for _, rejected in pairs],
-        "margin": np.ones(n),
-        "separated": np.ones(n, np.int8),
-        "node_ids": [[chosen.node, rejected.node] for chosen, rejected in pairs],
-        "rollouts": [[chosen.count, rejected.count] for chosen, rejected in pairs],
-    }
-    return _make(tree, columns, "solution", n, too_large)
+    good, bad = np.flatnonzero(found.right), np.flatnonzero(~found.right)
+    chosen, rejected = _matched(found.place[good], -found.count[good], found.place[bad], -found.count[bad])
+    sides = np.stack([good[chosen], bad[rejected]], axis=1)
+    return _Pairs(
+        place=found.place[sides[:, 0]],
+        sides=sides,
+        size=found.size[sides].sum(axis=1),
+        margin=np.ones(len(sides)),
+        separated=np.ones(len(sides), dtype=np.bool_),
+        node_ids=found.node[sides],
+        rollouts=found.count[sides],
+    )
 
 
-def _make(tree: ExportTree, columns: dict[str, Any], level: str, n: int, too_large: int) -> Rows:
-    shared = {
-        "prompt": [[user(tree.problem.question)]] * n,
-        "level": [level] * n,
-        "problem_id": [tree.problem.problem_id] * n,
-        "tree_id": np.full(n, tree.number, np.int32),
-    }
-    return Rows(columns | shared, n, {TOO_LARGE: too_large} if too_large else {})
+def _matched(
+    group: NodeRows, key: NDArray[Any], other_group: NodeRows, other_key: NDArray[Any]
+) -> tuple[NodeRows, NodeRows]:
+    """Of two sets, the members that go together: of each group the first of both by their keys, the second, …
+
+    Ties keep the order. The pairs come by group, and in a group by rank.
+    """
+    order, other_order = np.lexsort([key, group]), np.lexsort([other_key, other_group])
+    width = len(group) + len(other_group) + 1
+    place = group[order] * width + ranks(group[order])
+    other_place = other_group[other_order] * width + ranks(other_group[other_order])
+    _, mine, theirs = np.intersect1d(place, other_place, assume_unique=True, return_indices=True)
+    return order[mine], other_order[theirs]
+
+
+def _texts(stack: Stack, found: Solutions, rows: NodeRows, of_solutions: NDArray[np.bool_]) -> Any:
+    """k Arrow texts of one side."""
+    steps = Paths.of(stack, rows[~of_solutions]).joined(stack.steps)
+    texts = pa.concat_arrays([steps, found.text.take(pa.array(rows[of_solutions]))])
+    return texts.take(pa.array(np.argsort(np.argsort(of_solutions, kind="stable"), kind="stable")))
+
+
+def _twos(values: NDArray[Any]) -> Any:
+    """k Arrow lists of two numbers each."""
+    return pa.ListArray.from_arrays(
+        pa.array(np.arange(0, values.size + 1, 2, dtype=np.int32)), pa.array(values.ravel())
+    )
 
 
 PREFERENCE = Format(
     name="preference",
     about="Pairs of a better and a worse step after the same steps, and of a right and a wrong solution.",
     columns=_COLUMNS,
-    rows=by_tree(_rows),
+    rows=_rows,
     rollouts=True,
     text="chosen",
     same=("level", "rejected"),

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from treeforge.export.formats.base import Context, Format, Rows, by_tree
-from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, chain_rows, make_rows, provenance
-from treeforge.export.schemas import Column
-from treeforge.export.trees import ExportTree
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, BlockChains, Chains
+from treeforge.export.schemas import Column, Columns
 
 _COLUMNS = (
     Column("prompt", pa.string(), "the question"),
@@ -20,22 +20,26 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    for number, labelled, chains, left_out in chain_rows(tree):
-        columns = {
-            "prompt": [tree.problem.question] * len(chains),
-            "completions": [list(chain.steps) for chain in chains],
-            "labels": [list(chain.labels) for chain in chains],
-            "values": [list(chain.soft) for chain in chains],
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    found = BlockChains(block)
+
+    def columns(chains: Chains) -> Columns:
+        return {
+            "prompt": block.questions.take(pa.array(chains.place)),
+            "completions": chains.each(found.stack.steps),
+            "labels": chains.paths.lists(chains.right),
+            "values": chains.each(found.soft),
         }
-        yield make_rows(columns | provenance(tree, number, labelled, chains), chains, left_out)
+
+    yield from found.rows(columns)
 
 
 PRM = Format(
     name="prm",
     about="One row a chain of labelled steps (stepwise supervision), for process reward models.",
     columns=_COLUMNS,
-    rows=by_tree(_rows),
+    rows=_rows,
+    compressed=True,
     text="completions",
     same=("labels",),
     empty=NOTHING_LABELLED,

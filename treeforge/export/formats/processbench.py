@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from treeforge.export.formats.base import Context, Format, Rows, by_tree
-from treeforge.export.formats.stepwise import BELOW, PROVENANCE, SOFT, chain_rows, provenance
-from treeforge.export.schemas import Column
-from treeforge.export.trees import ExportTree
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import NO_LABEL, Context, Format, Rows
+from treeforge.export.formats.stepwise import AFTER, PROVENANCE, SOFT, BlockChains, Chains
+from treeforge.export.schemas import Column, Columns
+from treeforge.forest import ranges
 from treeforge.verdict import NO_VERDICT, Verdict
 
 UNFINISHED = "chain that ends no trajectory, or undecided"
@@ -27,33 +29,41 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    for number, labelled, found, left_out in chain_rows(tree):
-        if number:
-            break  # A merged step is no unit that a person would judge.
-        chains = [chain for chain in found if chain.verdict not in (NO_VERDICT, Verdict.UNDECIDED)]
-        right = np.array([chain.verdict == Verdict.CORRECT for chain in chains], dtype=np.int8)
-        first_wrong = [chain.labels.index(False) if False in chain.labels else -1 for chain in chains]
-        columns = {
-            "id": [f"{tree.problem.problem_id}-{chain.nodes[-1]}" for chain in chains],
-            "generator": [context.generator] * len(chains),
-            "problem": [tree.problem.question] * len(chains),
-            "steps": [[step.strip() for step in chain.steps] for chain in chains],
-            "final_answer_correct": right,
-            "label": np.array(first_wrong, dtype=np.int64),
-            "values": [list(chain.soft) for chain in chains],
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    grown = block.grown  # A merged step is no unit that a person would judge.
+    found = BlockChains(grown)
+    for reason in (NO_LABEL, AFTER):
+        del found.left_out[reason]
+    verdict = found.stack.arrays("nodes.forest.verdict")
+    found.drop(np.isin(verdict[found.ends], (NO_VERDICT, Verdict.UNDECIDED)), UNFINISHED)
+    steps = pc.utf8_trim_whitespace(found.stack.steps)
+    names = found.stack.arrays("row_of")
+
+    def columns(chains: Chains) -> Columns:
+        place = pa.array(chains.place)
+        last = pa.array(names[chains.ends]).cast(pa.string())
+        sizes = np.diff(chains.paths.offsets)
+        number = ranges(np.zeros(len(sizes), dtype=np.intp), sizes)
+        none = np.iinfo(np.int64).max
+        first_wrong = chains.paths.reduced(np.minimum, np.where(chains.right, none, number))
+        return {
+            "id": pc.binary_join_element_wise(grown.problem_ids.take(place), last, "-"),
+            "generator": pa.repeat(pa.scalar(context.generator, pa.string()), len(place)),
+            "problem": grown.questions.take(place),
+            "steps": chains.each(steps),
+            "final_answer_correct": (verdict[chains.ends] == Verdict.CORRECT).astype(np.int8),
+            "label": np.where(first_wrong == none, -1, first_wrong),
+            "values": chains.each(found.soft),
         }
-        left_out = {reason: count for reason, count in left_out.items() if reason != BELOW}
-        if len(chains) < len(found):
-            left_out[UNFINISHED] = len(found) - len(chains)
-        yield Rows(columns | provenance(tree, number, labelled, chains), len(chains), left_out, right)
+
+    yield from found.rows(columns, (verdict[found.ends] == Verdict.CORRECT).astype(np.int8))
 
 
 PROCESSBENCH = Format(
     name="processbench",
     about="Whole solutions with the first step that is labelled wrong, for measuring process reward models.",
     columns=_COLUMNS,
-    rows=by_tree(_rows),
+    rows=_rows,
     text="steps",
     same=("label",),
     empty=(

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, within_limit
 from treeforge.export.formats.chat import MESSAGES, user
 from treeforge.export.schemas import Column
-from treeforge.export.trees import ExportTree
+from treeforge.store.forests import text_sizes
+from treeforge.store.tables import text_array
 
 _REWARD = pa.struct([pa.field("style", pa.string()), pa.field("ground_truth", pa.string())])
 _EXTRA = pa.struct(
@@ -38,32 +41,43 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    problem, values = tree.problem, tree.values
-    if not fits(problem.question, [problem.gold_answer]):
-        yield Rows({}, 0, {TOO_LARGE: 1})
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    problems, forest = block.problems, block.passes[0].nodes.forest
+    values, roots = block.passes[0].values, forest.starts[:-1]
+    answers = text_array("ground_truth", [problem.gold_answer for problem in problems])
+    fits = within_limit(block.question_sizes + text_sizes(answers))
+    if not fits.all():
+        yield Rows({}, 0, {TOO_LARGE: int((~fits).sum())})
+    rows = np.flatnonzero(fits)
+    if not len(rows):
         return
-    value = float(values.value[0])
-    extra = {
-        "split": context.split,
-        "index": tree.number,
-        "problem_id": problem.problem_id,
-        "value": None if value != value else value,
-        "rollouts": int(values.rollouts[0]),
-    }
+    place, numbers = pa.array(rows), block.numbers[rows]
+    source = context.config.data_source
+    value = values.value[roots][rows]
     columns = {
-        "data_source": [context.config.data_source or problem.source],
-        "prompt": [[user(problem.question)]],
-        "ability": ["math"],
-        "reward_model": [{"style": "rule", "ground_truth": problem.gold_answer}],
-        "extra_info": [extra],
+        "data_source": text_array("data_source", [source or problem.source for problem in problems]).take(place),
+        "prompt": user(block.questions.take(place)),
+        "ability": pa.repeat(pa.scalar("math"), len(rows)),
+        "reward_model": pa.StructArray.from_arrays(
+            [pa.repeat(pa.scalar("rule"), len(rows)), answers.take(place)], fields=list(_REWARD)
+        ),
+        "extra_info": pa.StructArray.from_arrays(
+            [
+                pa.repeat(pa.scalar(context.split), len(rows)),
+                pa.array(numbers.astype(np.int64)),
+                block.problem_ids.take(place),
+                pa.array(value, from_pandas=True),
+                pa.array(values.rollouts[roots][rows]),
+            ],
+            fields=list(_EXTRA),
+        ),
     }
-    yield Rows(columns, 1)
+    yield Rows(columns, len(rows), numbers=numbers)
 
 
 RL = Format(
     name="rl",
     about="Problems with their right answers, for reinforcement learning with a verifiable reward.",
     columns=_COLUMNS,
-    rows=by_tree(_rows),
+    rows=_rows,
 )

@@ -7,13 +7,19 @@ is the question and the first step.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from treeforge.export.formats.base import Context, Format, Rows, by_tree
-from treeforge.export.formats.chat import MESSAGES, assistant, user
-from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, chain_rows, make_rows, provenance
-from treeforge.export.schemas import Column
-from treeforge.export.solutions import Chain
-from treeforge.export.trees import ExportTree
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.chat import MESSAGES, messages
+from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, BlockChains, Chains
+from treeforge.export.schemas import Column, Columns
+
+_ROLES = pa.array(["user", "assistant"])
 
 _COLUMNS = (
     Column("conversations", MESSAGES, "turns: a step of the user's (the first after the question), `+` or `-`, …"),
@@ -22,28 +28,41 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    for number, labelled, chains, left_out in chain_rows(tree):
-        columns = {
-            "conversations": [_turns(tree.problem.question, chain) for chain in chains],
-            "values": [list(chain.soft) for chain in chains],
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    found = BlockChains(block)
+    turns = pa.concat_arrays([_turns(block, found), pa.array(["-", "+"], pa.large_string())])
+    minus = found.stack.size
+
+    def columns(chains: Chains) -> Columns:
+        said = np.stack([chains.paths.nodes, minus + chains.right], axis=1).ravel()
+        roles = _ROLES.take(pa.array(np.arange(len(said)) % 2))
+        chats = messages(roles, turns.take(pa.array(said)))
+        offsets = pa.array((2 * chains.paths.offsets).astype(np.int32))
+        return {
+            "conversations": pa.ListArray.from_arrays(offsets, chats, type=MESSAGES),
+            "values": chains.each(found.soft),
         }
-        yield make_rows(columns | provenance(tree, number, labelled, chains), chains, left_out)
+
+    yield from found.rows(columns)
 
 
-def _turns(question: str, chain: Chain) -> list[dict[str, str]]:
-    turns = []
-    for number, (step, label) in enumerate(zip(chain.steps, chain.labels, strict=True)):
-        text = step.strip()
-        turns += [user(text if number else f"{question.strip()} {text}"), assistant("+" if label else "-")]
-    return turns
+def _turns(block: ExportBlock, found: BlockChains) -> Any:
+    """n Arrow texts: what the user says for each step; for a first one the question too."""
+    steps = pc.utf8_trim_whitespace(found.stack.steps)
+    questions = pc.utf8_trim_whitespace(block.questions.cast(pa.large_string()))
+    first = found.stack.depth == 1
+    question = questions.take(pa.array(found.stack.place[first]))
+    space = pa.scalar(" ", pa.large_string())
+    opened = pc.binary_join_element_wise(question, steps.filter(pa.array(first)), space)
+    return pc.replace_with_mask(steps, pa.array(first), opened)
 
 
 RLHFLOW = Format(
     name="rlhflow",
     about="One row a chain of labelled steps as a chat: each step a turn of the user, answered `+` or `-`.",
     columns=_COLUMNS,
-    rows=by_tree(_rows),
+    rows=_rows,
+    compressed=True,
     text="conversations",
     empty=NOTHING_LABELLED,
 )

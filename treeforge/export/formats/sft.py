@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, by_tree, fits
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import TOO_LARGE, Context, Format, Rows, within_limit
 from treeforge.export.formats.chat import MESSAGES, assistant, user
-from treeforge.export.formats.outcomes import PROVENANCE, provenance
+from treeforge.export.formats.outcomes import PROVENANCE, solutions
+from treeforge.export.formats.stack import ranks
 from treeforge.export.schemas import Column
-from treeforge.export.solutions import Solution, right, solutions
-from treeforge.export.trees import ExportTree
 
 OVER_LIMIT = "right solution beyond export.solutions_per_problem"
 
@@ -21,35 +24,34 @@ _COLUMNS = (
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
-    question, config = tree.problem.question, context.config
-    found = [solution for solution in solutions(tree) if right(solution)]
-    kept = [solution for solution in found if fits(question, solution.steps)]
-    too_large = len(found) - len(kept)
-    kept.sort(key=_by_length if config.solution_order == "length" else _by_value)  # stable: ties keep the tree's order
-    most = config.solutions_per_problem or len(kept)
-    left_out = {TOO_LARGE: too_large, OVER_LIMIT: max(len(kept) - most, 0)}
-    kept = kept[:most]
-    columns = {
-        "prompt": [[user(question)]] * len(kept),
-        "completion": [[assistant(solution.text)] for solution in kept],
-    } | provenance(tree, kept)
-    yield Rows(columns, len(kept), {reason: count for reason, count in left_out.items() if count})
-
-
-def _by_length(solution: Solution) -> int:
-    return len(solution.text)
-
-
-def _by_value(solution: Solution) -> tuple[float, int]:
-    return (math.inf if math.isnan(solution.value) else -solution.value, len(solution.text))
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
+    config = context.config
+    found = solutions(block)
+    found = found.take(np.flatnonzero(found.right))
+    fits = within_limit(found.size + block.question_sizes[found.place])
+    found = found.take(np.flatnonzero(fits))
+    length = pc.utf8_length(found.text).to_numpy()
+    # Ties keep the tree's order; solutions without a value go last.
+    keys = [length] if config.solution_order == "length" else [length, -found.value]
+    found = found.take(np.lexsort([*keys, found.place]))
+    most = config.solutions_per_problem or len(found.place)
+    first = ranks(found.place) < most
+    left_out = {TOO_LARGE: ~fits, OVER_LIMIT: ~first}
+    yield Rows({}, 0, {reason: int(mask.sum()) for reason, mask in left_out.items() if mask.any()})
+    for some in found.take(np.flatnonzero(first)).some(block):
+        columns = {
+            "prompt": user(block.questions.take(pa.array(some.place))),
+            "completion": assistant(some.text),
+        }
+        columns |= some.provenance(block)
+        yield Rows(columns, len(some.place), numbers=columns["tree_id"])
 
 
 SFT = Format(
     name="sft",
     about="Solutions with the right final answer, each text once, the shortest (or most valued) of a problem first.",
     columns=_COLUMNS,
-    rows=by_tree(_rows),
+    rows=_rows,
     rollouts=True,
     text="completion",
     empty=(

@@ -6,59 +6,83 @@ line, the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treeforge.errors import ConfigError
-from treeforge.export.formats.base import Context, Format, Rows, by_tree
-from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, chain_rows, make_rows, provenance
-from treeforge.export.schemas import Column
-from treeforge.export.trees import ExportTree
+from treeforge.export.blocks import ExportBlock
+from treeforge.export.formats.base import Context, Format, Rows
+from treeforge.export.formats.stepwise import NOTHING_LABELLED, PROVENANCE, SOFT, BlockChains, Chains
+from treeforge.export.schemas import Column, Columns
+from treeforge.forest import ranges
 
 IGNORED = -100
 """The label of a token that counts nowhere (`ignore_index` of the cross entropy)."""
 
+_TOKENS = pa.list_(pa.int32())
+
 _COLUMNS = (
-    Column("input_ids", pa.list_(pa.int32()), "tokens of the question, an empty line and the steps"),
-    Column("labels", pa.list_(pa.int32()), f"a token each: 1 or 0 at the last one of a step, {IGNORED} elsewhere"),
+    Column("input_ids", _TOKENS, "tokens of the question, an empty line and the steps"),
+    Column("labels", _TOKENS, f"a token each: 1 or 0 at the last one of a step, {IGNORED} elsewhere"),
     Column("values", SOFT, "a step each: its soft label"),
     *PROVENANCE,
 )
 
 
-def _rows(tree: ExportTree, context: Context) -> Iterator[Rows]:
+class _Parts:
+    """Texts as tokens, of which sequences are joined."""
+
+    def __init__(self, parts: Sequence[Sequence[int]]) -> None:
+        self.size = np.array([len(part) for part in parts], dtype=np.intp)
+        self.start = np.cumsum(self.size) - self.size
+        self.tokens = np.fromiter((token for part in parts for token in part), np.int32, int(self.size.sum()))
+
+
+def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
     encode = context.tokenizer
     if encode is None:
         raise ConfigError("export.tokenizer: the format tokens needs a tokenizer; give --tokenizer PATH_OR_NAME")
-    start = encode(f"{tree.problem.question}\n\n", True)
-    known: dict[str, list[int]] = {}
-    for number, labelled, chains, left_out in chain_rows(tree):
-        ids, labels = [], []
-        for chain in chains:
-            tokens, marks = list(start), [IGNORED] * len(start)
-            for step, label in zip(chain.steps, chain.labels, strict=True):
-                piece = known.get(step)
-                if piece is None:
-                    piece = known[step] = encode(step, False)
-                if piece:
-                    tokens += piece
-                    marks += [IGNORED] * (len(piece) - 1) + [int(label)]
-            ids.append(tokens)
-            labels.append(marks)
-        columns = {
-            "input_ids": ids,
-            "labels": labels,
-            "values": [list(chain.soft) for chain in chains],
+    found = BlockChains(block)
+    known = pc.dictionary_encode(found.stack.steps.take(pa.array(np.flatnonzero(found.inside))))
+    # A block's questions first, then its different steps.
+    parts = _Parts(
+        [encode(f"{problem.question}\n\n", True) for problem in block.problems]
+        + [encode(step, False) for step in known.dictionary.to_pylist()]
+    )
+    part_of = np.zeros(found.stack.size, dtype=np.intp)
+    part_of[found.inside] = len(block.problems) + known.indices.to_numpy()
+
+    def columns(chains: Chains) -> Columns:
+        first = chains.paths.offsets[:-1]
+        part = np.insert(part_of[chains.paths.nodes], first, chains.place)
+        opening = first + np.arange(len(first))
+        sizes = parts.size[part]
+        ends = np.cumsum(sizes)
+        tokens = parts.tokens[ranges(parts.start[part], sizes)]
+        labels = np.full(len(tokens), IGNORED, dtype=np.int32)
+        step = np.ones(len(part), dtype=np.bool_)
+        step[opening] = False
+        said = sizes[step] > 0
+        labels[ends[step][said] - 1] = chains.right[said]
+        offsets = pa.array(np.append(ends[opening] - sizes[opening], len(tokens)).astype(np.int32))
+        return {
+            "input_ids": pa.ListArray.from_arrays(offsets, pa.array(tokens)),
+            "labels": pa.ListArray.from_arrays(offsets, pa.array(labels)),
+            "values": chains.each(found.soft),
         }
-        yield make_rows(columns | provenance(tree, number, labelled, chains), chains, left_out)
+
+    yield from found.rows(columns)
 
 
 TOKENS = Format(
     name="tokens",
     about="One row a chain of labelled steps as token ids and token labels, for any token-classification trainer.",
     columns=_COLUMNS,
-    rows=by_tree(_rows),
+    rows=_rows,
+    compressed=True,
     text="input_ids",
     same=("labels",),
     empty=NOTHING_LABELLED,
