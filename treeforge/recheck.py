@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,13 +20,16 @@ import numpy as np
 from treeforge.config import Recipe
 from treeforge.configuration import convert, to_dict
 from treeforge.hashing import digest, digest_object
-from treeforge.label import AnswerChecker, CheckPolicy
+from treeforge.label import CheckPolicy
 from treeforge.store.files import storage_error
 from treeforge.store.run import RunFolder
 from treeforge.store.verdicts import VERDICTS, NewVerdict, verdicts_from_table, verdicts_table
 from treeforge.store.views import read_view, view_state, write_view
-from treeforge.tree import Finish, Rollout, TreeRecord
+from treeforge.tree import Finish, Rollout, Tree, TreeRecord
 from treeforge.verdict import NO_VERDICT, Verdict
+
+if TYPE_CHECKING:
+    from treeforge.label import AnswerChecker
 
 SECTION = "recheck"
 """The manifest's section; absent where the run's own verdicts count."""
@@ -56,10 +59,21 @@ def endings(record: TreeRecord) -> Iterator[Ending]:
     tree = record.tree
     ended = (tree.finish == Finish.STOP) | (tree.finish == Finish.ANSWERED)
     for node in np.flatnonzero(ended & (tree.verdict != NO_VERDICT)).tolist():
-        # 0 where an own rollout of a node above is the completion (`omega`); that is listed below.
+        yield from endings_at(tree, node, ())
+    yield from _own_endings(enumerate(record.rollouts))
+
+
+def endings_at(tree: Tree, node: int, rollouts: Iterable[tuple[int, Rollout]]) -> Iterator[Ending]:
+    """Those of one node; `rollouts` are its own, each with its place."""
+    if tree.finish[node] in (Finish.STOP, Finish.ANSWERED) and tree.verdict[node] != NO_VERDICT:
+        # 0 where an own rollout of a node above is the completion (`omega`); that is listed there.
         count = round(float(tree.multiplicity[node]))
         yield Ending(node, -1, tree.text[node], int(tree.verdict[node]), tree.answer[node], count)
-    for place, rollout in enumerate(record.rollouts):
+    yield from _own_endings(rollouts)
+
+
+def _own_endings(rollouts: Iterable[tuple[int, Rollout]]) -> Iterator[Ending]:
+    for place, rollout in rollouts:
         if rollout.steps and rollout.finish in (Finish.STOP, Finish.ANSWERED):
             yield Ending(rollout.node, place, rollout.steps[-1], rollout.verdict, rollout.answer, 1)
 
@@ -111,6 +125,8 @@ def current_checker(run: RunFolder) -> AnswerChecker:
 
 
 def _checker(run: RunFolder, policy: CheckPolicy | str) -> AnswerChecker:
+    from treeforge.label import AnswerChecker  # Views that recheck nothing do without it.
+
     return AnswerChecker(policy, markers=convert(run.manifest["recipe"], Recipe).steps.answer_markers)
 
 

@@ -10,11 +10,15 @@ from support.folders import ended, write_run
 from support.runs import EqualStringJudge, problems, scripted_config
 
 from treeforge.cli import invoke
+from treeforge.importing import import_file
 from treeforge.pipeline import run as run_pipeline
 from treeforge.stats import summarise
 from treeforge.stats.compare import compare, run_names
+from treeforge.stats.groups import groups
 from treeforge.store.run import RunFolder
 from treeforge.tree import TreeBuilder
+
+ORIGIN = ("policy.backend", "search.strategy")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,32 @@ def test_figures_of_every_run_and_what_differs(pair):
     assert {setting.key: setting.values for setting in found.settings} == {"budget.simulations": ("4", "8")}
 
 
+@pytest.fixture
+def imported(tmp_path):
+    """A run of trees that somebody else grew."""
+    row = {"prompt": "What is 1 + 1?", "completions": ["It is 2.", "So 2."], "labels": [True, False]}
+    (tmp_path / "rated.jsonl").write_text(json.dumps(row) + "\n")
+    import_file(tmp_path / "rated.jsonl", "prm", tmp_path / "imported")
+    return tmp_path / "imported"
+
+
+def test_an_imported_run_has_the_settings_of_no_search(pair, imported):
+    found = {setting.key: setting.values for setting in compared(imported, *pair).settings}
+    assert found["policy.backend"] == ('"imported from prm"', '"scripted"', '"scripted"')
+    assert found["search.strategy"] == ('"imported"', '"mcts"', '"mcts"')
+    assert found["budget.simulations"] == ("", "4", "8")
+    assert not [key for key in found if key.startswith(("policy.", "search.", "sampling.")) and key not in ORIGIN]
+    assert found["steps.preset"][0] == '"custom"'
+    assert summarise(RunFolder.open(imported)).strategy == "imported"
+    several = [("a", RunFolder.open(imported)), ("b", RunFolder.open(pair[0]))]
+    assert [group.group for group in groups(several, "strategy")] == ["imported", "mcts"]
+
+
+def test_imported_runs_beside_one_another_do_not_differ_in_what_they_do_not_have(imported, tmp_path):
+    shutil.copytree(imported, tmp_path / "copy")
+    assert compared(imported, tmp_path / "copy").settings == ()
+
+
 def test_a_run_beside_its_copy_does_not_differ(pair, tmp_path):
     shutil.copytree(pair[0], tmp_path / "copy")
     found = compared(pair[0], tmp_path / "copy")
@@ -70,7 +100,7 @@ def test_the_table(pair, call):
     assert any("budget.simulations" in line for line in marked)
     assert not any(line.split()[:2] == ["≠", "problems"] for line in marked)
     assert "\x1b" not in out
-    assert err == ""
+    assert all("hardly any completions" in line for line in err.splitlines()), err
 
 
 def test_json_and_csv(pair, call):

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from treeforge.stats.effort import MAX_POINTS
 from treeforge.stats.load import read_load
-from treeforge.stats.summary import MAX_POINTS
 
 
 def line(seconds, in_flight, rate=100.0):

@@ -11,6 +11,7 @@ from support.runs import EqualStringJudge, problems, scripted_config
 from support.strategies import trees
 
 from treeforge import views
+from treeforge.config import LabelConfig
 from treeforge.errors import StorageError
 from treeforge.pipeline import run as run_pipeline
 from treeforge.stats import problem_rows, summarise
@@ -270,3 +271,11 @@ def test_a_damaged_table_is_an_error_that_names_it(by_hand):
     table.write_bytes(b"PAR1 no more")
     with pytest.raises(StorageError, match=f"{table.name} is damaged"):
         summary_of(by_hand)
+
+
+@pytest.mark.parametrize(("strategy", "estimator", "told"), [("mcts", "policy_mean", 1), ("mcts", "smoothed", 0)])
+def test_labels_of_hardly_any_completions_are_told_of(tmp_path, strategy, estimator, told):
+    run = tmp_path / "run"
+    run_pipeline(problems(3), run, scripted_config(strategy=strategy, children=2))
+    views.label(run, LabelConfig(estimator=estimator))
+    assert sum("estimator=smoothed" in warning for warning in summary_of(run).warnings) == told

@@ -1,11 +1,13 @@
 """The run folder: blocks, spills, recovery, locking."""
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 from support.runs import EqualStringJudge, problems, scripted_config, table_bytes
 
@@ -13,6 +15,8 @@ import treeforge as tf
 from treeforge.errors import DataError, RunError, RunLockedError, StorageError
 from treeforge.manifest import new_manifest
 from treeforge.store.run import OPEN, RunFolder
+from treeforge.store.saved_problems import PROBLEMS
+from treeforge.store.tables import read_table, write_table
 from treeforge.tree import TreeBuilder, TreeRecord
 
 
@@ -56,6 +60,30 @@ def test_records_are_read_from_blocks_and_spills_while_the_run_goes_on(folder):
     assert reader.statuses()[3] == OPEN
 
 
+def test_problems_of_a_run_are_made_when_they_are_asked_for(folder):
+    folder.close()
+    found = RunFolder.open(folder.path).problems
+    assert found == problems(7)
+    assert found != problems(8)
+    assert found != [*problems(6), tf.make_problem("other", "1")]
+    assert (found[-1], found[2:5], len(found)) == (problems(7)[6], problems(7)[2:5], 7)
+    with pytest.raises(IndexError, match="7 problems"):
+        found[7]
+
+
+def test_damaged_meta_of_a_problem_is_named(folder):
+    folder.close()
+    file = folder.path / "problems.parquet"
+    table = read_table(file, PROBLEMS)
+    meta = table["meta"].to_pylist()
+    meta[5] = "{torn"
+    write_table(table.set_column(5, PROBLEMS.field("meta"), pa.array(meta, pa.string())), file)
+    run = RunFolder.open(folder.path)
+    assert run.number_of("sum-6") == 6
+    with pytest.raises(StorageError, match=r"problems.parquet.*meta of problem 5"):
+        run.problems[5]
+
+
 def test_a_reopened_tree_replaces_the_one_in_its_block(folder):
     for number in range(3):
         folder.finish(number, record(folder.problems[number]))
@@ -74,6 +102,28 @@ def test_a_second_writer_is_refused_also_from_another_process(folder):
     assert "RunLockedError" in done.stderr
     folder.close()
     RunFolder.open(folder.path).lock()
+
+
+def test_whether_a_run_is_locked_is_seen_without_locking_it(folder):
+    reader = RunFolder.open(folder.path)
+    assert reader.is_locked() is True
+    folder.close()
+    assert reader.is_locked() is False
+    with RunFolder.open(folder.path) as again:
+        again.lock()
+        assert reader.is_locked() is True
+    (folder.path / ".lock").unlink()
+    assert reader.is_locked() is False
+
+
+def test_a_reader_that_looks_at_the_lock_keeps_no_writer_out(folder, monkeypatch):
+    folder.close()
+    looking = (folder.path / ".lock").open("rb")
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr("treeforge.store.lock.time.sleep", lambda seconds: looking.close())
+    with RunFolder.open(folder.path) as run:
+        run.lock()
+        assert run.is_locked() is True
 
 
 def test_a_lost_spill_is_made_again(folder):
@@ -133,6 +183,9 @@ def test_what_is_no_run_is_said_so(tmp_path):
         RunFolder.open(tmp_path / "absent")
     (tmp_path / "manifest.json").write_text("{broken")
     with pytest.raises(StorageError, match=r"manifest\.json"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(StorageError, match="holds no object"):
         RunFolder.open(tmp_path)
     (tmp_path / "manifest.json").write_text(json.dumps({"schema": 99}))
     with pytest.raises(RunError, match="schema 99"):

@@ -1,15 +1,21 @@
 """The page in a real Chromium: what people do with it, hostile texts, accessibility; nothing leaves loopback."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from support.chromium import chromium_path
 from support.folders import ended, write_run
 from support.page import served_page
+from support.stopping import Stops, stopped
 
 from treeforge import views
 from treeforge.config import CompressConfig
+from treeforge.errors import PolicyUnavailableError
+from treeforge.pipeline import resume
 from treeforge.problem import make_problem
+from treeforge.store.run import RunFolder
 from treeforge.tree import Finish, TreeBuilder
 from treeforge.verdict import Verdict
 from treeforge.view.bundle import write_bundle
@@ -319,6 +325,31 @@ def test_hostile_texts_are_shown_as_they_are(visit):
     page.wait_for_selector(".rows-table >> text=window.hacked")
 
 
+def test_a_tree_that_grows_is_followed_until_it_has_ended(visit, tmp_path):
+    def apart(call):  # playwright's event loop runs in this thread
+        with ThreadPoolExecutor() as pool:
+            return pool.submit(call).result()
+
+    def go_on(**parts):
+        with suppress(PolicyUnavailableError):
+            resume(path, **parts)
+
+    path = apart(lambda: stopped(tmp_path / "run", 9))
+    with served_page(path) as growing:
+        page = visit("/problem/0?node=1", address=growing.address)
+        page.wait_for_selector(".pill >> nth=3")
+        assert "9 requests" in page.locator(".banner").text_content()
+        shows_node(page, 1)
+        apart(lambda: go_on(policy=Stops(5)))
+        until(page, "document.querySelector('.banner')?.textContent.includes('14 requests')")
+        assert selected(page) == 1
+        apart(go_on)
+        until(page, "!document.querySelector('.banner') && document.querySelector('h1 .status-done')")
+        assert selected(page) == 1
+        page.get_by_role("link", name="Live").click()
+        until(page, "document.querySelector('.live .chip')?.textContent === 'finished'")
+
+
 def test_training_rows_lead_to_their_nodes(visit):
     page = visit("/dataset")
     page.wait_for_selector(".rows-table tbody tr >> nth=19")
@@ -335,7 +366,10 @@ def test_a_run_that_goes_on_is_followed(visit, run):
     line = f'{{"time": {time.time()}, "seconds": 9.0, "tokens_per_second": 1234.0, "trees": 4, "finished": 3}}\n'
     (run / "logs" / "metrics.jsonl").write_text(line)
     page.wait_for_selector(".tile >> text=1,234")
-    page.wait_for_selector(".summary >> text=going")
+    with RunFolder.open(run) as growing:
+        growing.lock()
+        page.wait_for_selector(".summary >> text=going")
+    page.wait_for_selector(".summary >> text=stopped")
     page.evaluate("location.hash = '#/problem/3'")
     page.wait_for_selector("text=This tree has not ended. So far: 0 requests")
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from support.folders import write_run
 from support.runs import EqualStringJudge, problems, scripted_config
+from support.stopping import stopped
 
 from treeforge import views
 from treeforge.cli import invoke
@@ -135,12 +136,23 @@ def test_options_reach_the_outline(show, finished):
     assert "--lines" in out
 
 
+def test_a_tree_that_grows_is_shown_as_far_as_it_is(show, tmp_path):
+    path = stopped(tmp_path / "run", 9)
+    code, out, err = show(path, "sum-0")
+    assert code == 0
+    assert "├" in out
+    assert "grows still" in err
+    code, out, _ = show(path, "sum-0", "--json")
+    assert (json.loads(out)["status"], len(json.loads(out)["nodes"]) > 1) == ("open", True)
+    assert show(path, "sum-0", "--node", 1)[0] == 0
+
+
 def test_a_tree_that_still_grows(show, tmp_path):
     path = write_run(tmp_path / "run", [one_answer(), None])
     code, out, err = show(path, "sum-1")
     assert code == 0
     assert "open" in out
-    assert "has not ended yet" in err
+    assert "has not begun yet" in err
     code, out, _ = show(path, "sum-1", "--json")
     assert json.loads(out)["status"] == "open"
     code, out, err = show(path, "sum-1", "--node", 0)

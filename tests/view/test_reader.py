@@ -125,7 +125,7 @@ def test_another_schema_is_refused(tmp_path):
     path = write_run(tmp_path / "run", [hand_drawn()])
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps(manifest | {"schema": 0}))
-    with pytest.raises(RunError, match="was written with schema 0; this treeforge reads"):
+    with pytest.raises(RunError, match="was written with schema 0, and this treeforge reads"):
         RunReader(path)
 
 

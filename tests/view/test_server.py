@@ -237,7 +237,7 @@ def test_refusals_say_why(page, path, params, complaint):
 def test_a_run_that_grows_and_has_neither_labels_nor_shards(tmp_path):
     with served_page(write_run(tmp_path / "run", [hand_drawn(), None])) as page:
         assert page.json("problems/1")["tree"] is None
-        assert page.error("problems/1/nodes/0") == (404, "the tree of problem 1 has not ended yet")
+        assert page.error("problems/1/nodes/0") == (404, "the tree of problem 1 has not begun yet")
         assert page.json(f"problems/0/nodes/{P}")["step"]["value"] is not None
         data = page.json("dataset")
         assert (data["labels"], data["splits"]) == (None, [])

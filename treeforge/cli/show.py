@@ -34,7 +34,7 @@ def show(
 ) -> None:
     """List a run's problems, or draw the tree of one: steps, values, verdicts, best and worst path.
 
-    A tree can be shown once it has ended, also while the run goes on. `--json` prints all of it.
+    Also while the run goes on: a tree that grows still is shown as far as its journal takes it. `--json` prints all.
     """
     from treeforge.errors import ConfigError
     from treeforge.store.run import RunFolder
@@ -96,12 +96,13 @@ def _show_tree(
     from treeforge.view import best_path, load_tree
     from treeforge.view.best import worst_path
     from treeforge.view.data import node_data, tree_data
+    from treeforge.view.growing import load_growing
     from treeforge.view.terminal import node_lines, problem_lines, tree_lines
 
-    shown = load_tree(folder, number)
+    shown = load_tree(folder, number) or load_growing(folder, number)
     tree = shown.record.tree if shown else None
     if node is not None and (tree is None or node >= tree.size):
-        there = "has not ended yet" if tree is None else f"has the nodes 0 to {tree.size - 1}"
+        there = "has not begun yet" if tree is None else f"has the nodes 0 to {tree.size - 1}"
         raise ConfigError(f"--node {node}: the tree of problem {number} {there}")
     best = best_path(shown.record.tree, shown.values, shown.record.rollouts) if shown else None
     worst = worst_path(shown.record.tree, shown.values, shown.record.rollouts) if shown else None
@@ -114,8 +115,10 @@ def _show_tree(
     console = stdout_console()
     outcome = (shown.record.status, shown.record.reason) if shown else ("open", "")
     print_lines(console, problem_lines(number, folder.problems[number], outcome, console, full=full))
+    if shown is not None and outcome[0] == "open":
+        typer.echo("The tree grows still; this is what its journal holds by now.", err=True)
     if shown is None:
-        typer.echo("Its tree has not ended yet, and can be shown when it has.", err=True)
+        typer.echo("Its tree has not begun yet.", err=True)
     elif node is not None:
         print_lines(console, node_lines(shown, node, console))
     else:

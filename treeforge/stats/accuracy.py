@@ -21,12 +21,12 @@ def pass_at(correct: _Counts, wrong: _Counts) -> tuple[PassAt, ...]:
     while (enough := pairs[0] >= k).any():
         n, c = pairs[:, enough]
         weights = problems[enough]
-        found.append(PassAt(k, float(np.average(_some_right(n, c, k), weights=weights)), int(weights.sum())))
+        found.append(PassAt(k, float(np.average(some_right(n, c, k), weights=weights)), int(weights.sum())))
         k *= 2
     return tuple(found)
 
 
-def _some_right(n: _Counts, c: _Counts, k: int) -> NDArray[np.float64]:
+def some_right(n: _Counts, c: _Counts, k: int) -> NDArray[np.float64]:
     """float64[problems]: 1 - C(n - c, k) / C(n, k), the chance that k of n completions, c of them right, hold a right
     one. As the product of 1 - k / i over i in n - c + 1 … n, in logarithms: it neither overflows nor cancels.
     """

@@ -47,13 +47,13 @@ def summarise(run: RunFolder, prices: Prices | None = None) -> Summary:
     shape, labels = _blocks(run, scan, merging=bool(search["merge_duplicates"]))
     by_tree = outcomes_by_tree(ended)
     spent = spending(run)
-    outcomes, problems = _outcomes(ended, by_tree), _problems(scan, by_tree)
+    outcomes, problems = _outcomes(scan, ended, by_tree), _problems(scan, by_tree)
     time = read_sittings(run.path / "logs" / "run.jsonl")
     compression = _compression(run)
     lost = sum(outcome != OPEN for outcome in scan.statuses.values()) - len(per_tree)
     return Summary(
         run=str(run.path),
-        strategy=str(search["strategy"]),
+        strategy=run.strategy,
         problems=problems,
         trees=_trees(per_tree, shape, lengths),
         step_tokens=_step_lengths(lengths),
@@ -72,7 +72,7 @@ def summarise(run: RunFolder, prices: Prices | None = None) -> Summary:
             time=time,
             prices=prices or Prices(),
         ),
-        warnings=advise(problems, outcomes, labels, compression, lost=lost),
+        warnings=advise(problems, outcomes, labels, compression, strategy=run.strategy, lost=lost),
     )
 
 
@@ -150,7 +150,7 @@ def _step_lengths(lengths: pl.DataFrame) -> StepLengths:
     )
 
 
-def _outcomes(ended: pl.DataFrame, by_tree: pl.DataFrame) -> OutcomeCounts:
+def _outcomes(scan: RunScan, ended: pl.DataFrame, by_tree: pl.DataFrame) -> OutcomeCounts:
     by_finish, by_verdict = Counter[int](), Counter[int]()
     for finish, verdict, completions in (
         ended.group_by("finish", "verdict").agg(pl.col("completions").sum()).iter_rows()
@@ -161,6 +161,7 @@ def _outcomes(ended: pl.DataFrame, by_tree: pl.DataFrame) -> OutcomeCounts:
     completions = by_verdict.total()
     undecided, correct = by_verdict[Verdict.UNDECIDED], by_verdict[Verdict.CORRECT]
     return OutcomeCounts(
+        recheck=scan.recheck.policy if scan.recheck else None,
         completions=completions,
         correct=correct,
         share_correct=share(correct, completions - undecided),

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from treeforge.configuration import differences
 from treeforge.errors import ConfigError
 from treeforge.printable import one_line
 from treeforge.stats.summary import Summary
@@ -19,6 +18,9 @@ Kind = Literal["count", "number", "share", "seconds", "bytes"]
 Value = float | int | None
 _SECTIONS = ("recipe", "label", "compress")
 """Of the manifest: what makes a run's trees and labels."""
+_OF_A_SEARCH = ("recipe.policy", "recipe.search", "recipe.sampling", "recipe.budget", "recipe.seed")
+"""What of the recipe is unused where trees were imported."""
+_ORIGIN = ("recipe.policy.backend", "recipe.search.strategy")
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,12 +100,38 @@ def _same(a: Value, b: Value) -> bool:
 
 
 def _settings(runs: Sequence[RunFolder]) -> tuple[Setting, ...]:
-    configs = [{section: run.manifest[section] for section in _SECTIONS} for run in runs]
-    keys = sorted({key for config in configs[1:] for key in differences(configs[0], config)})
+    """Imported runs have no settings of a search: they are only told apart from the others, who compare theirs."""
+    configs = [_config(run) for run in runs]
+    grown = [config for config, run in zip(configs, runs, strict=True) if not run.imported_from]
+    keys = _differing(grown) | {
+        key for key in _differing(configs) if key in _ORIGIN or not key.startswith(_OF_A_SEARCH)
+    }
     return tuple(
         Setting(key=key.removeprefix("recipe."), values=tuple(_setting(config, key) for config in configs))
-        for key in keys
+        for key in sorted(keys)
     )
+
+
+def _config(run: RunFolder) -> dict[str, Any]:
+    config = {section: run.manifest[section] for section in _SECTIONS}
+    if run.imported_from:
+        recipe = {key: value for key, value in config["recipe"].items() if not f"recipe.{key}".startswith(_OF_A_SEARCH)}
+        origin = {"policy": {"backend": f"imported from {run.imported_from}"}, "search": {"strategy": run.strategy}}
+        config["recipe"] = recipe | origin
+    return config
+
+
+def _differing(configs: Sequence[dict[str, Any]]) -> set[str]:
+    flat = [_flat(config) for config in configs]
+    return {key for key in set().union(*flat) if any(found.get(key) != flat[0].get(key) for found in flat)}
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and their values."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _setting(config: dict[str, Any], key: str) -> str:

@@ -6,8 +6,8 @@ import msgspec
 import polars as pl
 
 from treeforge.errors import ConfigError
+from treeforge.stats.effort import Cost
 from treeforge.stats.sittings import Sittings
-from treeforge.stats.summary import Cost
 from treeforge.store.journal import Journal, JournalTotals
 from treeforge.store.run import RunFolder
 

@@ -135,7 +135,7 @@ def _by_strategy(runs: Sequence[tuple[str, RunFolder]]) -> list[Group]:
     sums: dict[str, list[_Sums]] = {}
     names: dict[str, list[str]] = {}
     for name, run in runs:
-        strategy = str(run.manifest["recipe"]["search"]["strategy"])
+        strategy = run.strategy
         sums.setdefault(strategy, []).append(_by_tree(run, scan_run(run)))
         names.setdefault(strategy, []).append(name)
     return [

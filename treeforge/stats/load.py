@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from treeforge.stats.summary import MAX_POINTS, Load, LoadPoint
+from treeforge.stats.effort import MAX_POINTS, Load, LoadPoint
 
 
 class _Line(msgspec.Struct):

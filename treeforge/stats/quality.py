@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treeforge.errors import DataError
+from treeforge.stats.bootstrap import CONFIDENCE, Figure, Resampler
 from treeforge.stats.step_labels import HumanLabels, labelled_steps, read_human, step_key
 
-RESAMPLES = 1000
-CONFIDENCE = 0.9
 _DEPTHS = (1, 2, 3, 4, 6, 9, 13, 21)
 """Where bands of depths begin."""
 _RIGHT_RIGHT, _RIGHT_WRONG, _WRONG_RIGHT, _WRONG_WRONG, _ERRORS, _ERRORS_HIT, _SOUND, _SOUND_HIT = range(8)
@@ -27,14 +26,6 @@ _COUNTS = 8
 
 Counts = NDArray[np.float64]
 """float64[problems, 8]: steps by (people's, our) label, and solutions with and without an error, all and hit."""
-
-
-class Figure(msgspec.Struct, frozen=True):
-    """A share or a score with its interval; None where it is not defined."""
-
-    value: float | None
-    low: float | None
-    high: float | None
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,28 +78,35 @@ def quality(labels: Path | str, against: Path | str, *, format: str | None = Non
     Raises `DataError` for files that cannot be read and where no step is in both, `RunError` for a run without labels.
     """
     labels, against = Path(labels), Path(against)
-    human = read_human(against, format)
-    found: dict[bytes, list[bool]] = defaultdict(list)
-    levels: dict[int, str] = {}
-    for question, text, label, level in labelled_steps(labels):
-        key = step_key(question, text)
-        if key in human.depth:
-            found[key].append(label)
-            if level:
-                levels[human.problem[key]] = level
-    ours = {key: our for key, all_ in found.items() if (our := _majority(all_)) is not None}
-    pairs = [
-        (key, theirs, ours[key])
-        for key, all_ in human.labels.items()
-        if key in ours and (theirs := _majority(all_)) is not None
-    ]
-    if not pairs:
+    found = compare(read_human(against, format), labelled_steps(labels), seed=seed)
+    if found is None:
         raise DataError(
             f"has no step in common with {against}",
             path=labels,
             fix="Both must be of the same solutions, word for word",
         )
-    resample = _Resampler(len(human.questions), seed)
+    return found
+
+
+def compare(human: HumanLabels, labelled: Iterable[tuple[str, str, bool, str]], *, seed: int = 0) -> Quality | None:
+    """Labels as `labelled_steps` gives them against people's; None where no step is in both."""
+    found: dict[bytes, list[bool]] = defaultdict(list)
+    levels: dict[int, str] = {}
+    for question, text, label, level in labelled:
+        key = step_key(question, text)
+        if key in human.depth:
+            found[key].append(label)
+            if level:
+                levels[human.problem[key]] = level
+    ours = {key: our for key, all_ in found.items() if (our := majority(all_)) is not None}
+    pairs = [
+        (key, theirs, ours[key])
+        for key, all_ in human.labels.items()
+        if key in ours and (theirs := majority(all_)) is not None
+    ]
+    if not pairs:
+        return None
+    resample = Resampler(len(human.questions), seed)
 
     def agreement(chosen: Iterable[tuple[bytes, bool, bool]]) -> Agreement:
         return _agreement(_count(chosen, human), resample)
@@ -126,7 +124,8 @@ def quality(labels: Path | str, against: Path | str, *, format: str | None = Non
     )
 
 
-def _majority(labels: Sequence[bool]) -> bool | None:
+def majority(labels: Sequence[bool]) -> bool | None:
+    """What most labels of one step say; None where they are even."""
     right = sum(labels)
     return None if 2 * right == len(labels) else 2 * right > len(labels)
 
@@ -160,7 +159,7 @@ def _count(pairs: Iterable[tuple[bytes, bool, bool]], human: HumanLabels) -> Cou
     return counts
 
 
-def _agreement(counts: Counts, resample: _Resampler) -> Agreement:
+def _agreement(counts: Counts, resample: Resampler) -> Agreement:
     steps = counts[:, :_ERRORS]
     return Agreement(
         steps=int(steps.sum()),
@@ -171,7 +170,7 @@ def _agreement(counts: Counts, resample: _Resampler) -> Agreement:
     )
 
 
-def _first_errors(human: HumanLabels, ours: dict[bytes, bool], resample: _Resampler) -> FirstErrors:
+def _first_errors(human: HumanLabels, ours: dict[bytes, bool], resample: Resampler) -> FirstErrors:
     counts = np.zeros((len(human.questions), _COUNTS))
     used = 0
     for keys, wrong in human.solutions:
@@ -190,26 +189,6 @@ def _first_errors(human: HumanLabels, ours: dict[bytes, bool], resample: _Resamp
         correct=resample.figure(counts, lambda c: _ratio(c[:, _SOUND_HIT], c[:, _SOUND])),
         f1=resample.figure(counts, _f1),
     )
-
-
-class _Resampler:
-    """Bootstrap over problems: the same resamples for every figure of one comparison."""
-
-    def __init__(self, problems: int, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        even = np.full(problems, 1 / problems)
-        self._weights = rng.multinomial(problems, even, size=RESAMPLES).astype(np.uint16)
-
-    def figure(self, counts: Counts, measure: Callable[[Counts], NDArray[np.float64]]) -> Figure:
-        """The measure of all counts, and the interval of those of the resamples where it is defined."""
-        value = float(measure(counts.sum(axis=0, keepdims=True))[0])
-        if np.isnan(value):
-            return Figure(None, None, None)
-        totals = np.concatenate([part @ counts for part in np.array_split(self._weights, 20)])
-        values = measure(totals)
-        tail = 100 * (1 - CONFIDENCE) / 2
-        low, high = np.nanpercentile(values, [tail, 100 - tail])
-        return Figure(value, float(low), float(high))
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from treeforge.printable import one_line
-from treeforge.stats.summary import CheckerUse, Cost, LabelCounts, ProblemNote, StandOuts, Summary
+from treeforge.stats.effort import CheckerUse, Cost
+from treeforge.stats.summary import LabelCounts, ProblemNote, StandOuts, Summary
 from treeforge.stats.trees import ProblemRow
 from treeforge.stats.words import count_text, duration_text, number_text, percent_text, size_text
 
@@ -92,7 +93,8 @@ def _figures(summary: Summary) -> Iterator[_Row]:
     yield "  duplicates", percent_text(trees.duplicate_share), "of the sampled steps repeat a sibling"
     spread = f"; median {steps.median}, 90% up to {steps.p90}, longest {steps.max}" if steps.steps else ""
     yield "  step length", number_text(steps.mean), f"tokens{spread}"
-    yield "Completions", count_text(outcomes.completions), _listed(outcomes.by_verdict)
+    judged = f"; rechecked by the policy {outcomes.recheck}" if outcomes.recheck else ""
+    yield "Completions", count_text(outcomes.completions), f"{_listed(outcomes.by_verdict)}{judged}"
     yield "  correct", percent_text(outcomes.share_correct), f"of the decided ones{_passes(summary)}"
     yield "  truncated", percent_text(outcomes.truncated_share), _listed(outcomes.by_finish)
     yield "  engine errors", count_text(outcomes.engine_errors), "not among the completions; they count nowhere"

@@ -1,13 +1,13 @@
 """A run's tables as polars frames: lazy scans of the Parquet blocks, and the trees that are spilled but not merged yet.
 
 Nothing is locked: a run that grows can be read. What is counted are the trees that had ended when `scan_run` was
-called, each once, whatever a writer merges meanwhile.
+called, each once, whatever a writer merges meanwhile. Verdicts are those that count: a recheck's where there was one.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from treeforge.errors import StorageError
+from treeforge.stats.rechecked import Rechecked, rechecked
 from treeforge.store.blocks import Kind
 from treeforge.store.run import OPEN, RunFolder
+from treeforge.store.tables import how_to_remake
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,6 +75,8 @@ class RunScan:
     """One row a completion that is not itself nodes."""
     blocks: tuple[int, ...]
     """The numbers of the blocks that hold trees."""
+    recheck: Rechecked | None
+    """By whose verdicts the frames are; None: by those of the search."""
     _files: dict[tuple[Kind, int], Path]
     _waiting: dict[tuple[Kind, int], list[pl.DataFrame]]
     """Spilled trees by their block."""
@@ -85,6 +89,9 @@ class RunScan:
 
     def block(self, kind: Kind, number: int) -> pl.LazyFrame:
         """One block of `nodes` or `rollouts`. Each tree's rows stand together, in their order."""
+        return _judged(self.recheck, {of: self._as_grown(of, number) for of in KINDS})[kind]
+
+    def _as_grown(self, kind: Kind, number: int) -> pl.LazyFrame:
         file = self._files.get((kind, number))
         waiting = (frame.lazy() for frame in self._waiting.get((kind, number), []))
         return pl.concat([_scan([file] if file else [], _COLUMNS[kind], self._wanted), *waiting])
@@ -113,7 +120,16 @@ def scan_run(run: RunFolder) -> RunScan:
         spilled = (frame.lazy() for (of, _), trees in waiting.items() if of == kind for frame in trees)
         frames[kind] = pl.concat([_scan(tables, _COLUMNS[kind], wanted), *spilled])
     blocks = sorted({block for _, block in (*files, *waiting)})
-    return RunScan(statuses, frames["nodes"], frames["rollouts"], tuple(blocks), files, waiting, wanted)
+    recheck = rechecked(run)
+    frames = _judged(recheck, frames)
+    return RunScan(statuses, frames["nodes"], frames["rollouts"], tuple(blocks), recheck, files, waiting, wanted)
+
+
+def _judged(recheck: Rechecked | None, frames: dict[Kind, pl.LazyFrame]) -> dict[Kind, pl.LazyFrame]:
+    if recheck is None:
+        return frames
+    nodes, rollouts = frames["nodes"], frames["rollouts"]
+    return {"nodes": recheck.nodes(nodes, rollouts), "rollouts": recheck.rollouts(rollouts)}
 
 
 def scan_values(file: Path) -> pl.LazyFrame:
@@ -130,15 +146,20 @@ def collect(*frames: pl.LazyFrame, files: Iterable[Path] = (), streaming: bool =
         return [frame.collect(engine="streaming" if streaming else "in-memory") for frame in frames]
     except (pl.exceptions.ComputeError, pl.exceptions.SchemaError, OSError) as error:
         cause = " ".join(str(error).split())[:300]
-        which = next((f"{file} is damaged" for file in files if _damaged(file)), "a table of the run cannot be read")
-        fix = "Delete that file and resume the run, or make that view again"
-        raise StorageError(f"{which}: {cause}. {fix}.") from error
+        listed = list(files)
+        found = next((file for read in _READS for file in listed if _fails(read, file)), None)
+        if found is None:
+            raise StorageError(f"a table of the run cannot be read: {cause}. Ask again, or resume the run.") from error
+        raise StorageError(f"{found} is damaged: {cause}. {how_to_remake(found)}.") from error
 
 
-def _damaged(file: Path) -> bool:
-    """Its footer cannot be read; what is wrong further inside is told by the cause alone."""
+_READS: tuple[Callable[[Path], object], ...] = (pl.read_parquet_schema, pl.read_parquet)
+"""Footers first, which is quick; what is wrong further inside takes a look at everything."""
+
+
+def _fails(read: Callable[[Path], object], file: Path) -> bool:
     try:
-        pl.read_parquet_schema(file)
+        read(file)
     except (pl.exceptions.PolarsError, OSError):
         return True
     return False

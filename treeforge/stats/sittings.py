@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from treeforge.stats.summary import CheckerUse, SlowCheck
+from treeforge.stats.effort import CheckerUse, SlowCheck
 
 SLOWEST = 5
 """Slow checks kept of all sittings."""

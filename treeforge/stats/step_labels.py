@@ -57,17 +57,31 @@ class HumanLabels:
 
 def read_human(path: Path, format: str | None) -> HumanLabels:
     """People's labels in a file of `format`, which is guessed where it is None. `DataError` where it holds none."""
-    if format is None:
-        row = next((row for _, row in read_rows(path) if isinstance(row, dict)), {})
-        format = "prm800k" if isinstance(row.get("label"), dict) else "processbench"
     human = HumanLabels()
+    for row in human_rows(path, format or guessed_format(path)):
+        human.add(row)
+    if not human.labels:
+        raise no_labels(path)
+    return human
+
+
+def guessed_format(path: Path) -> str:
+    """`prm800k` or `processbench`, by a file's first row."""
+    row = next((row for _, row in read_rows(path) if isinstance(row, dict)), {})
+    return "prm800k" if isinstance(row.get("label"), dict) else "processbench"
+
+
+def human_rows(path: Path, format: str) -> Iterator[ImportedRow]:
+    """The rows of a file of people's labels. `DataError` for the first that cannot be read."""
     for _, found in choose_reader(format).read(path, ReadOptions(hard=True)):
         if isinstance(found, DataError):
             raise found
-        human.add(found)
-    if not human.labels:
-        raise DataError("holds no labelled step", path=path, fix="Name a file in the format prm800k or processbench")
-    return human
+        yield found
+
+
+def no_labels(path: Path) -> DataError:
+    """The error for a file without a labelled step."""
+    return DataError("holds no labelled step", path=path, fix="Name a file in the format prm800k or processbench")
 
 
 def labelled_steps(path: Path) -> Iterator[tuple[str, str, bool, str]]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
+from treeforge.stats.effort import CheckerUse, Cost, Load
+
 MAX_NOTES = 5
 """Problems that stand out, of each kind."""
-MAX_POINTS = 200
-"""Points of a run's load over time."""
 MAX_REASONS = 20
 """Reasons listed in a summary; texts of errors can differ for every problem."""
 HISTOGRAM_BINS = 10
@@ -95,6 +95,8 @@ class PassAt(msgspec.Struct, frozen=True):
 class OutcomeCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Completions to the end: leaves with their multiplicity, and own rollouts."""
 
+    recheck: str | None
+    """The check policy of the recheck by which they are judged; None: they are as the search judged them."""
     completions: int
     """Those with a verdict; engine errors are not among them."""
     correct: int
@@ -173,7 +175,7 @@ class LabelCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Estimator, threshold, … that the labels were made with."""
     recheck: dict[str, Any] | None
     """The check policy of the recheck that they rest on, its digest, and how many answers it changed; None where they
-    rest on the run's own verdicts. Outcomes are always by the latter."""
+    rest on the run's own verdicts."""
     stale: bool
     """Trees have ended since the labels were made."""
     positive: int
@@ -207,70 +209,6 @@ class LabelCounts(msgspec.Struct, frozen=True, kw_only=True):
     was corrected. The later label is the window's."""
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What was paid, from the journal (all trees, open ones too) and the log; None where these are missing."""
-
-    requests: int | None
-    completions: int | None
-    """Samples, single steps too."""
-    tokens: int | None
-    failed_requests: int | None
-    """Given up after all retries; they stand as `error` samples."""
-    journal_bytes: int | None
-    tokens_per_node: float | None
-    """Tokens paid for the trees that ended / their nodes, roots not counted."""
-    tokens_per_label: float | None
-    """The same / steps with a hard label."""
-    tokens_per_correct: float | None
-    """The same / correct completions."""
-    sittings: int | None
-    """Times the run was started or resumed."""
-    seconds: float | None
-    """Wall time of all sittings together."""
-    tokens_per_second: float | None
-    prompt_tokens: int | None
-    """Of the sittings whose policy told what its prefix cache did."""
-    cached_share: float | None
-    """Of these, from that cache."""
-    price: float | None
-    """What the run cost, where a price was given: of sampled tokens, or of GPU hours."""
-    price_per_label: float | None
-    price_per_correct: float | None
-
-
-class SlowCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the slowest checks."""
-
-    seconds: float
-    answer: str
-    """Its start, like the gold answer's."""
-    gold_answer: str
-
-
-class CheckerUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answer checker did while the trees grew, from the log of the sittings.
-
-    A tree remembers its own endings and asks the checker about each once, so this counts fewer than `completions`; what
-    a resumed run replays from the journal is judged again and counts again.
-    """
-
-    checks: int
-    """Verdicts that were worked out."""
-    hits: int
-    """Verdicts that the checker remembered."""
-    hit_share: float
-    """hits / (hits + checks)."""
-    seconds: float
-    """Wall time of the checks."""
-    routes: dict[str, int]
-    """Checks by route, the most frequent first."""
-    verdicts: dict[str, int]
-    """Checks by verdict."""
-    undecided_share: float | None
-    slowest: tuple[SlowCheck, ...]
-    """The slowest first."""
-
-
 class Compression(msgspec.Struct, frozen=True, kw_only=True):
     """What HNC did, as it stands in `compressed/`."""
 
@@ -278,26 +216,6 @@ class Compression(msgspec.Struct, frozen=True, kw_only=True):
     stale: bool
     report: dict[str, Any]
     """`treeforge.compress.CompressReport`, with `mean_shift` and `noise`."""
-
-
-class LoadPoint(msgspec.Struct, frozen=True):
-    """The run over a stretch of time, from `logs/metrics.jsonl`."""
-
-    seconds: float
-    """Its end, in working time: the times between sittings are left out."""
-    in_flight: float
-    """Requests in flight, the mean of what was noted."""
-    tokens_per_second: float
-
-
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy the policy was."""
-
-    in_flight: float
-    """Mean of what was noted, about every `machine.metrics_seconds`."""
-    max_in_flight: int
-    points: tuple[LoadPoint, ...]
-    """In order, `MAX_POINTS` at most."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,17 +80,18 @@ def _change(kind: str, first: float | None, value: float | None) -> str:
 def group_csv(groups: Iterable[Group]) -> str:
     """A line a group, all its fields; what is unknown is empty."""
     names = Group.__struct_fields__
-    return _csv(names, ([getattr(group, name) for name in names] for group in groups))
+    return csv_text(names, ([getattr(group, name) for name in names] for group in groups))
 
 
 def comparison_csv(found: Comparison) -> str:
     """A line a figure, a column a run; then a line a setting that differs."""
     rows: list[list[object]] = [[f.section, f.key, f.name, int(f.differs), *f.values] for f in found.figures]
     rows += [["settings", setting.key, setting.key, 1, *setting.values] for setting in found.settings]
-    return _csv(("section", "key", "name", "differs", *found.runs), rows)
+    return csv_text(("section", "key", "name", "differs", *found.runs), rows)
 
 
-def _csv(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv_text(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV under their names; None is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)

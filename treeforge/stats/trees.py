@@ -78,7 +78,7 @@ class ProblemRow(msgspec.Struct, frozen=True, kw_only=True):
 def problem_rows(run: RunFolder) -> list[ProblemRow]:
     """Every problem of the run, in order."""
     scan = scan_run(run)
-    size, ended = collect(sizes(scan), endings(scan))
+    size, ended = collect(sizes(scan), endings(scan), files=scan.files)
     nodes = dict(size.select("tree_id", "nodes").iter_rows())
     outcomes = {tree: (correct, wrong) for tree, correct, wrong in outcomes_by_tree(ended).iter_rows()}
     rows: list[ProblemRow] = []

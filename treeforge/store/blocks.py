@@ -59,8 +59,7 @@ class TreeFiles:
         rest = wanted - spilled.keys()
         if rest:
             tables = [read_table(self.table_path(kind, block), schema) for kind, schema in _SCHEMAS]
-            keep = pa.array(sorted(rest), pa.int32())
-            merged.append(tuple(t.filter(pa.compute.is_in(t["tree_id"], value_set=keep)) for t in tables))
+            merged.append(tuple(_only(table, rest) for table in tables))
         parts = [*merged, *spilled.values()]
         nodes, rollouts = (pa.concat_tables([part[i] for part in parts]) for i in (0, 1))
         if merged and spilled:
@@ -73,10 +72,7 @@ class TreeFiles:
         """`read` without the rollouts: most of a whole block's cost where nobody looks at them."""
         if self._spills.is_dir():
             return self.read(block, wanted)[0]
-        table = read_table(self.table_path("nodes", block), NODES)
-        if set(table["tree_id"].unique().to_pylist()) == wanted:
-            return table
-        return table.filter(pa.compute.is_in(table["tree_id"], value_set=pa.array(sorted(wanted), pa.int32())))
+        return _only(read_table(self.table_path("nodes", block), NODES), wanted)
 
     def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number, nodes, rollouts) of those trees that wait for the rest of their block."""
@@ -140,3 +136,10 @@ class TreeFiles:
         except (OSError, pa.ArrowInvalid) as error:
             raise StorageError(f"{path} is damaged ({error}); delete it and run `treeforge resume`") from error
         return tables[0], tables[1]
+
+
+def _only(table: pa.Table, trees: set[int]) -> pa.Table:
+    """The rows of these trees; the table itself, not a copy, where it has no others."""
+    if set(table["tree_id"].unique().to_pylist()) <= trees:
+        return table
+    return table.filter(pa.compute.is_in(table["tree_id"], value_set=pa.array(sorted(trees), pa.int32())))

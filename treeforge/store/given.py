@@ -1,24 +1,26 @@
 """`given.parquet`: the solutions that a run of `treeforge annotate` labels, as they came; part of its input.
 
-Written once, before the run starts, beside `problems.parquet`; the file they were read from may vanish.
+Written before the run starts, beside `problems.parquet`; the file they were read from may vanish. Solutions of further
+problems are added behind them (`add_given`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from treeforge.errors import DataError, StorageError
 from treeforge.given import GivenSolution
 from treeforge.hashing import digest
 from treeforge.store.run import GIVEN_FILE, RunFolder
-from treeforge.store.tables import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, read_table
+from treeforge.store.tables import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, read_table, write_table
 
 SECTION = "given"
 """The manifest's section: source, format, counts and digest; absent in a run that samples its own solutions."""
@@ -42,10 +44,10 @@ _BATCH_ROWS = 8192
 _Trees = Iterable[tuple[int, Sequence[GivenSolution]]]
 
 
-def given_table(trees: Sequence[Sequence[GivenSolution]]) -> pa.Table:
-    """The rows (`GIVEN`) of each tree's solutions, trees and solutions in the order given."""
+def given_table(trees: Sequence[Sequence[GivenSolution]], first: int = 0) -> pa.Table:
+    """The rows (`GIVEN`) of each tree's solutions, trees and solutions in the order given; trees count from `first`."""
     columns: dict[str, list[Any]] = {name: [] for name in GIVEN.names}
-    for number, solutions in enumerate(trees):
+    for number, solutions in enumerate(trees, start=first):
         for place, solution in enumerate(solutions):
             count, ends = len(solution.steps), set(solution.ends)
             columns["tree_id"] += [number] * count
@@ -64,6 +66,7 @@ def given_section(trees: Sequence[Sequence[GivenSolution]], source: str, format:
     return {
         "source": source,
         "format": format,
+        "trees": len(trees),
         "solutions": len(every),
         "steps": sum(len(solution.steps) for solution in every),
         "digest": given_digest(enumerate(trees)),
@@ -87,7 +90,10 @@ class GivenSolutions:
         self._path = run.path / GIVEN_FILE
         try:
             read_table(self._path, GIVEN, columns=["tree_id"])
-            same = given_digest(_trees(self._path)) == run.manifest[SECTION]["digest"]
+            section = run.manifest[SECTION]
+            # Behind them there may be those of an `add_given` that was killed before it wrote the manifest.
+            known = islice(_trees(self._path), section.get("trees", run.manifest["problems"].get("count")))
+            same = given_digest(known) == section["digest"]
         except (StorageError, DataError) as error:
             raise _lost(self._path, str(error.__cause__ or error)) from error
         if not same:
@@ -104,6 +110,22 @@ class GivenSolutions:
         while self._next is not None and self._next[0] < number:
             self._next = next(self._rest, None)
         return self._next[1] if self._next is not None and self._next[0] == number else ()
+
+
+def add_given(run: RunFolder, first: int, trees: Sequence[Sequence[GivenSolution]]) -> None:
+    """Add the solutions of the trees `first`, `first` + 1, … to a run that is locked, and note them in its manifest.
+
+    The caller adds their problems afterwards: a stop in between leaves solutions without problems, which nothing reads
+    and the next call replaces.
+    """
+    path, section = run.path / GIVEN_FILE, run.manifest[SECTION]
+    GivenSolutions(run)
+    table = read_table(path, GIVEN)
+    kept = table.filter(pa.compute.less(table["tree_id"], first))
+    write_table(pa.concat_tables([kept, given_table(trees, first)]), path)
+    every = [own for _, own in _trees(path)]
+    run.manifest[SECTION] = given_section(every, section["source"], section["format"])
+    run.write_manifest()
 
 
 def open_given(run: RunFolder) -> GivenSolutions | None:

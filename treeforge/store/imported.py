@@ -20,6 +20,7 @@ from treeforge.errors import RunError, StorageError
 from treeforge.evidence import Evidence, Floats
 from treeforge.forest import Forest, ranges
 from treeforge.heldout import held_out
+from treeforge.posterior import FIXED, Prior
 from treeforge.store.blocks import TreeFiles
 from treeforge.store.forests import NodeTable
 from treeforge.store.run import RunFolder
@@ -100,8 +101,11 @@ class ImportedBlock:
 class StepValues:
     """The values that a run's labels are made of: imported ones, or estimates from its trees."""
 
-    def __init__(self, run: RunFolder, config: LabelConfig) -> None:
-        """Raises `RunError` where the run has no values of the estimator that `config` names."""
+    def __init__(self, run: RunFolder, config: LabelConfig, prior: Prior = FIXED) -> None:
+        """`prior`: what `smoothed` starts from.
+
+        Raises `RunError` where the run has no values of the estimator that `config` names.
+        """
         section: dict[str, Any] | None = run.manifest.get(SECTION)
         own = section["estimator"] if section else ""
         if config.estimator != own and config.estimator in FROM_ELSEWHERE:
@@ -120,7 +124,7 @@ class StepValues:
                 f"{run.path} was imported with {own} labels and without outcomes to compute {config.estimator} from; "
                 f"its only estimator is {own}"
             )
-        self._run, self._config = run, config
+        self._run, self._config, self._prior = run, config, prior
         self.imported = bool(own)
         """They came with the trees, and do not move with merges."""
         self._block = -1
@@ -148,7 +152,8 @@ class StepValues:
             forest = Forest.of([held_out(tree, own) for tree, own in rollouts])
             values = estimate(Evidence.of(forest), truncated=config.truncated, confidence=config.confidence)
             return replace(values, estimator="held_out")
-        return estimate(Evidence.of(forest), estimator, truncated=config.truncated, confidence=config.confidence)
+        evidence, truncated, confidence = Evidence.of(forest), config.truncated, config.confidence
+        return estimate(evidence, estimator, truncated=truncated, confidence=confidence, prior=self._prior)
 
     def _read(self, numbers: NDArray[np.int32], forest: Forest) -> Values:
         block = int(numbers[0]) // self._run.block

@@ -159,8 +159,10 @@ def _no_problems(path: str, skipped: Sequence[BadRow]) -> DataError:
 class Columns:
     """Which of a row's columns hold question, gold answer and id: named exactly, or found by their usual names."""
 
-    def __init__(self, question: str | None, answer: str | None, problem_id: str | None) -> None:
+    def __init__(self, question: str | None, answer: str | None, problem_id: str | None, *, gold: bool = True) -> None:
+        """`gold`: False leaves gold answers out, whether or not the rows hold any."""
         self._named = question, answer, problem_id
+        self.gold = gold
         self.find = lru_cache(maxsize=64)(self._find)
 
     def question(self, row: dict[str, Any]) -> str:
@@ -177,8 +179,8 @@ class Columns:
         questions = _pick(names, question, QUESTION_FIELDS)
         if not questions:
             raise _missing("question", question, QUESTION_FIELDS, names)
-        answers = _pick([name for name in names if name != questions[0]], answer, ANSWER_FIELDS)
-        if not answers:
+        answers = _pick([name for name in names if name != questions[0]], answer, ANSWER_FIELDS) if self.gold else []
+        if self.gold and not answers:
             raise _missing("answer", answer, ANSWER_FIELDS, names)
         ids = _pick([name for name in names if name not in (questions[0], *answers)], problem_id, ID_FIELDS)
         if problem_id is not None and not ids:
@@ -205,10 +207,12 @@ def row_problem(row: dict[str, Any], columns: Columns, source: str) -> Problem:
     """The problem that a row holds; `source` is its file's name. Raises `DataError` that names the field."""
     question_field, answer_fields, id_field = columns.find(tuple(row))
     question = _text(row[question_field], question_field)
-    answer_field = next((field for field in answer_fields if row[field] is not None), answer_fields[0])
-    answer = _text(_number_as_text(row[answer_field], answer_field), answer_field)
-    gold = _gold(answer, question, answer_field)
-    used = {question_field, id_field} | ({answer_field} if answer == gold else set())
+    used, gold = {question_field, id_field}, ""
+    if columns.gold:
+        answer_field = next((field for field in answer_fields if row[field] is not None), answer_fields[0])
+        answer = _text(_number_as_text(row[answer_field], answer_field), answer_field)
+        gold = _gold(answer, question, answer_field)
+        used |= {answer_field} if answer == gold else set()
     return make_problem(
         question,
         gold,

@@ -7,7 +7,6 @@ from the journal; therefore they are not synced.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,16 +16,16 @@ from typing import IO, Any
 import msgspec
 import pyarrow as pa
 
-from treeforge.errors import DataError, RunError, RunLockedError, StorageError
+from treeforge.errors import DataError, RunError, StorageError
 from treeforge.hashing import digest_object
 from treeforge.problem import Problem
 from treeforge.store.blocks import Kind, TreeFiles
 from treeforge.store.files import atomic_file, remove_file, storage_error
 from treeforge.store.journal import Journal, TreeCost
+from treeforge.store.lock import is_locked, take_lock
+from treeforge.store.saved_problems import PROBLEMS, SavedProblems, TextColumn
 from treeforge.store.tables import (
     SCHEMA_VERSION,
-    TABLE_KEY,
-    VERSION_KEY,
     read_table,
     rollouts_from_table,
     trees_from_table,
@@ -35,21 +34,6 @@ from treeforge.store.tables import (
 from treeforge.tree import TreeRecord
 
 _log = logging.getLogger("treeforge.store")
-
-PROBLEMS = pa.schema(
-    [
-        pa.field("tree_id", pa.int32(), nullable=False),
-        pa.field("problem_id", pa.string(), nullable=False),
-        pa.field("question", pa.string(), nullable=False),
-        pa.field("gold_answer", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("meta", pa.string(), nullable=False),
-        pa.field("status", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-    ],
-    metadata={TABLE_KEY: b"problems", VERSION_KEY: str(SCHEMA_VERSION)},
-)
-"""`problems.parquet`: the input as read, `meta` as JSON, and each problem's status (open, done, exhausted, failed)."""
 
 GIVEN_FILE = "given.parquet"
 """The solutions that a run labels, where it was started with some (`treeforge.store.given`)."""
@@ -76,10 +60,16 @@ class RunFolder:
     """One run on disk. Writers hold its lock; readers need none."""
 
     def __init__(
-        self, path: Path, manifest: dict[str, Any], problems: Sequence[Problem], saved: dict[int, tuple[str, str]]
+        self,
+        path: Path,
+        manifest: dict[str, Any],
+        problems: Sequence[Problem],
+        saved: dict[int, tuple[str, str]] | None = None,
     ) -> None:
+        """`saved`: statuses for a folder without a journal; those of `problems` where they were read from a run."""
         self.path, self.manifest = path, manifest
-        self.problems: list[Problem] = list(problems)
+        self.problems = problems
+        """In the order of their numbers. Read from a run they are made as they are asked for, so keep what you use."""
         self._files = TreeFiles(path / "trees")
         self._saved_status = saved
         self._lock: IO[bytes] | None = None
@@ -111,7 +101,7 @@ class RunFolder:
             (path / "logs").mkdir(exist_ok=True)
         except OSError as error:
             raise storage_error(error, path) from error
-        run = cls(path, manifest, problems, {})
+        run = cls(path, manifest, list(problems))
         run.lock()
         run.write_problems()
         if given is not None:
@@ -133,10 +123,13 @@ class RunFolder:
                 f"{path} is no run folder: it has no manifest.json. Make one with `treeforge run … --out {path}`."
             ) from None
         except (OSError, ValueError) as error:
-            raise StorageError(f"{file} cannot be read: {error}") from error
-        if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA_VERSION:
+            raise StorageError(f"{file} cannot be read: {error}. Restore it from a copy of the run folder.") from error
+        if not isinstance(manifest, dict):
+            raise StorageError(f"{file} is no manifest: it holds no object; restore it from a copy of the run folder")
+        if manifest.get("schema") != SCHEMA_VERSION:
             raise RunError(
-                f"{path} was written with schema {manifest.get('schema')!r}; this treeforge reads {SCHEMA_VERSION}"
+                f"{path} was written with schema {manifest.get('schema')!r}, and this treeforge reads "
+                f"{SCHEMA_VERSION}; use the version that wrote it"
             )
         if missing := _SECTIONS - manifest.keys():
             raise StorageError(f"{file} lacks {', '.join(sorted(missing))}; restore it from a copy of the run folder")
@@ -147,37 +140,13 @@ class RunFolder:
                 f"{path / 'problems.parquet'} is missing or damaged, and the run's only copy of its problems: restore "
                 f"it from a copy, or start a new run folder. ({error.__cause__ or error})"
             ) from error
-        problems, saved = [], {}
-        for row in table.to_pylist():
-            problems.append(
-                Problem(
-                    problem_id=row["problem_id"],
-                    question=row["question"],
-                    gold_answer=row["gold_answer"],
-                    source=row["source"],
-                    meta=json.loads(row["meta"]),
-                )
-            )
-            saved[row["tree_id"]] = (row["status"], row["reason"])
-        return cls(path, manifest, problems, saved)
+        return cls(path, manifest, SavedProblems(table, path / "problems.parquet"))
 
     def lock(self) -> None:
         """Become the one writer of this folder and open the journal. `RunLockedError` where there is one already."""
         if self._lock is not None:
             return
-        file = self.path / ".lock"
-        try:
-            stream = file.open("ab")
-        except OSError as error:
-            raise storage_error(error, file) from error
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            stream.close()
-            raise RunLockedError(
-                f"{self.path} is in use by another treeforge process; wait for it or stop it first."
-            ) from None
-        self._lock = stream
+        self._lock = take_lock(self.path)
         file = self.path / "journal.sqlite"
         if self.manifest.get("policy") is not None and not (file.exists() and file.stat().st_size):
             self.close()
@@ -192,6 +161,10 @@ class RunFolder:
         except BaseException:
             self.close()
             raise
+
+    def is_locked(self) -> bool | None:
+        """Whether some process has this folder's lock, as one that grows it does; None where that cannot be told."""
+        return is_locked(self.path)
 
     def close(self) -> None:
         """Close the journal and let go of the lock; may be called twice."""
@@ -241,9 +214,15 @@ class RunFolder:
         self.problems = distinct([*self.problems, *more])
         return len(self.problems) - before
 
+    def column(self, name: TextColumn) -> list[str]:
+        """One field of every problem, in order."""
+        problems = self.problems
+        return problems.column(name) if isinstance(problems, SavedProblems) else [getattr(p, name) for p in problems]
+
     def problems_digest(self) -> str:
         """Digest of the problems' ids and texts, in order."""
-        return digest_object([[p.problem_id, p.question, p.gold_answer] for p in self.problems]).hex()
+        columns = (self.column(name) for name in ("problem_id", "question", "gold_answer"))
+        return digest_object([list(row) for row in zip(*columns, strict=True)]).hex()
 
     def statuses(self) -> dict[int, tuple[str, str]]:
         """(status, reason) of every problem by its number; `open` where its tree has not ended."""
@@ -252,7 +231,7 @@ class RunFolder:
 
     def number_of(self, problem: str) -> int:
         """The tree's number for a problem's id (or an unambiguous start of it), or for the number itself as text."""
-        ids = [p.problem_id for p in self.problems]
+        ids = self.column("problem_id")
         if problem in ids:
             return ids.index(problem)
         found = [number for number, name in enumerate(ids) if name.startswith(problem)]
@@ -266,6 +245,17 @@ class RunFolder:
         raise RunError(f"{self.path} has no problem '{problem}'. Ids are listed by `treeforge show {self.path}`.")
 
     # Trees --------------------------------------------------------------------------------------------------------
+
+    @property
+    def imported_from(self) -> str:
+        """The format of the files that `treeforge import` made this run of; '' where a policy grew its trees."""
+        identity = self.manifest.get("policy") or {}
+        return str(identity.get("format", "")) if identity.get("backend") == "imported" else ""
+
+    @property
+    def strategy(self) -> str:
+        """The search strategy that grew the trees; `imported` where none did."""
+        return "imported" if self.imported_from else str(self.manifest["recipe"]["search"]["strategy"])
 
     @property
     def block(self) -> int:
@@ -367,11 +357,10 @@ class RunFolder:
     def _read_outcomes(self, first: int = 0, last: int = 2**62) -> dict[int, tuple[str, str]]:
         file = self.path / "journal.sqlite"
         if not file.exists():
-            return {
-                number: status
-                for number, status in self._saved_status.items()
-                if status != OPEN and first <= number <= last
-            }
+            saved = self._saved_status
+            if saved is None:
+                saved = self.problems.statuses() if isinstance(self.problems, SavedProblems) else {}
+            return {number: status for number, status in saved.items() if status != OPEN and first <= number <= last}
         journal = Journal.open(file, read_only=True)
         try:
             return journal.outcomes(first, last)

@@ -6,7 +6,8 @@ that are unknown are NaN, as in the structs; only `hard` uses null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -253,11 +254,30 @@ def read_table(path: Path, schema: pa.Schema, *, columns: Sequence[str] | None =
         table.validate(full=True)
     except OSError as error:
         if error.errno:
-            raise storage_error(error, path, "read") from error
+            found = storage_error(error, path, "read")
+            gone = error.errno == errno.ENOENT and path.parent.name in _MAKERS
+            raise (StorageError(f"{found} {how_to_remake(path)}.") if gone else found) from error
         raise _damaged(path, error) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(path, error) from error
     return table
+
+
+_MAKERS = {"trees": "resume", "labels": "label", "verdicts": "label", "compressed": "compress"}
+"""The commands that make a run's tables, by their folder."""
+
+
+def how_to_remake(path: Path) -> str:
+    """What to do about a table of a run that is missing or damaged."""
+    folder, run = path.parent.name, path.parent.parent
+    if folder == "trees" and path.name.startswith("values-"):
+        return "It holds imported labels: restore it from a copy, or import the run again"
+    if folder not in _MAKERS:
+        return "Delete it and run the same command again"
+    how = ""
+    if folder == "trees":
+        how = ": trees are made again from the journal, without the model (imported ones by importing the run again)"
+    return f"Delete it if it is there and run `treeforge {_MAKERS[folder]} {run}`{how}"
 
 
 def same_rows(a: Path, b: Path) -> bool:
@@ -270,7 +290,7 @@ def same_rows(a: Path, b: Path) -> bool:
 
 def _damaged(path: Path, error: Exception) -> StorageError:
     cause = " ".join(str(error).split())[:200]
-    return StorageError(f"{path} is damaged or no Parquet file: {cause}. Delete it and run the same command again.")
+    return StorageError(f"{path} is damaged or no Parquet file: {cause}. {how_to_remake(path)}.")
 
 
 def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
@@ -285,7 +305,7 @@ def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
         raise DataError(
             f"has schema version {version}, this treeforge reads version {expected.metadata[VERSION_KEY].decode()}",
             path=path,
-            fix="Delete it and run the same command again: tables are made again from the journal without the model",
+            fix=how_to_remake(path),
         )
     if not found.equals(expected):
         differing = sorted({field.name for field in set(found).symmetric_difference(expected)})
@@ -295,10 +315,17 @@ def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema) -> None:
 def _plain(column: pa.ChunkedArray) -> Any:
     """A numpy array of numbers, or a list of texts or of tuples (a list column)."""
     if pa.types.is_list(column.type):
-        return [tuple(value) for value in column.to_pylist()]
-    if pa.types.is_string(column.type):
-        return column.to_pylist()
-    return column.to_numpy()
+        return [value for chunk in column.chunks for value in _tuples(chunk)]
+    # By way of numpy, which is several times as fast as `to_pylist`.
+    return column.to_numpy().tolist() if pa.types.is_string(column.type) else column.to_numpy()
+
+
+def _tuples(lists: pa.ListArray) -> Iterable[tuple[Any, ...]]:
+    items = lists.flatten().to_numpy(zero_copy_only=False).tolist()
+    if not items:
+        return [()] * len(lists)
+    ends = lists.value_lengths().to_numpy(zero_copy_only=False).cumsum().tolist()
+    return (tuple(items[start:end]) for start, end in pairwise([0, *ends]))
 
 
 def tree_bounds(table: pa.Table) -> list[tuple[int, slice]]:

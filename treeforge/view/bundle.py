@@ -115,11 +115,7 @@ def _problem(reader: RunReader, number: int, checks: Checks) -> dict[str, Any]:
 
 def _tree(found: PageTree, compressed: int, checks: Checks) -> dict[str, Any]:
     shown = found.shown
-    judged = {
-        str(node): answers
-        for node in range(shown.record.tree.size)
-        if (answers := checks.of(shown.problem, shown.record, node))
-    }
+    judged = {str(node): answers for node in range(shown.record.tree.size) if (answers := checks.of(found, node))}
     nodes = range(shown.record.tree.size)
     return {
         "tree": api.tree_data(found, compressed),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
+from itertools import islice
 from typing import Any
 
 from treeforge.disputed import differing_verdicts, other_checkers, why_disputed
 from treeforge.printable import one_line
-from treeforge.problem import Problem
-from treeforge.recheck import current_checker, endings
+from treeforge.recheck import current_checker, endings_at
 from treeforge.store.run import RunFolder
-from treeforge.tree import TreeRecord
 from treeforge.verdict import Verdict
+from treeforge.view.reader import PageTree
 
 MAX_CHECKS = 60
 """Answers of one node."""
@@ -26,21 +26,20 @@ class Checks:
         self._others = other_checkers(self._checker)
         self._lock = threading.Lock()
 
-    def of(self, problem: Problem, record: TreeRecord, node: int) -> list[dict[str, Any]]:
+    def of(self, found: PageTree, node: int) -> list[dict[str, Any]]:
         """The answers that ended at this node or in its own rollouts, `MAX_CHECKS` at most.
 
         Each with the rollout's `place` (-1: the node itself), the present `verdict`, its `route` and `reason`, the
         verdict of the `search` and of every other preset where they differ, and why it is disputed. The routes of the
         search are written nowhere; judges are deterministic.
         """
-        found = []
-        for ending in endings(record):
-            if ending.node != node:
-                continue
+        problem, tree = found.shown.problem, found.shown.record.tree
+        answers: list[dict[str, Any]] = []
+        for ending in islice(endings_at(tree, node, found.rollouts.get(node, ())), MAX_CHECKS):
             with self._lock:
                 said = self._checker.judge(problem, ending.text)
                 differing = differing_verdicts(said, ending.verdict, problem, ending.text, self._others)
-            found.append(
+            answers.append(
                 {
                     "place": ending.rollout,
                     "verdict": Verdict(said.verdict).name.lower(),
@@ -51,9 +50,7 @@ class Checks:
                     "why": list(why_disputed(said, differing)),
                 }
             )
-            if len(found) == MAX_CHECKS:
-                break
-        return found
+        return answers
 
     @property
     def policy(self) -> str:

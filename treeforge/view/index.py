@@ -55,32 +55,28 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problem_index(run: RunFolder) -> pl.DataFrame:
-    """One row a problem, in order: number, texts, status, size, outcomes by the search's verdicts, `disputed`.
+    """One row a problem, in order: number, texts, status, size, outcomes by the verdicts that count, `disputed`.
 
     `accuracy` and `variance` are null where no outcome is decided.
     """
     scan = scan_run(run)
-    size, ended = collect(sizes(scan), endings(scan))
+    size, ended = collect(sizes(scan), endings(scan), files=scan.files)
     verdict, completions = pl.col("verdict"), pl.col("completions")
     counts = ended.group_by("tree_id").agg(
         completions.filter(verdict.is_in([int(v) for v in verdicts])).sum().alias(name)
         for name, verdicts in _COUNTED.items()
     )
-    rechecked = sorted((run.path / "verdicts").glob("verdicts-*.parquet"))
-    if rechecked:
-        changes = pl.scan_parquet(rechecked, glob=False).group_by("tree_id").agg(changed=pl.len().cast(pl.Int64))
-        (changed,) = collect(changes)
-    else:
-        changed = pl.DataFrame(schema={"tree_id": pl.Int32, "changed": pl.Int64})
+    changes = scan.recheck.changes if scan.recheck else pl.DataFrame(schema={"tree_id": pl.Int32})
+    changed = changes.group_by("tree_id").agg(changed=pl.len().cast(pl.Int64))
     share = pl.col("correct") / pl.col("completions")
     outcomes = (scan.statuses[number] for number in range(len(run.problems)))
     status, reason = zip(*outcomes, strict=True) if run.problems else ((), ())
     frame = pl.DataFrame(
         {
             "number": range(len(run.problems)),
-            "problem_id": [p.problem_id for p in run.problems],
-            "question": [p.question for p in run.problems],
-            "gold_answer": [p.gold_answer for p in run.problems],
+            "problem_id": run.column("problem_id"),
+            "question": run.column("question"),
+            "gold_answer": run.column("gold_answer"),
             "status": list(status),
             "reason": list(reason),
         },

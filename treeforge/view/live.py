@@ -9,18 +9,17 @@ from typing import Any
 
 import msgspec
 
-from treeforge.printable import one_line, printable
+from treeforge.printable import one_line
 from treeforge.store.journal import Journal
-from treeforge.store.run import OPEN
+from treeforge.store.run import OPEN, RunFolder
 from treeforge.view.reader import RunReader
 
 _TAIL = 256 * 1024
 """Bytes of the end of `logs/metrics.jsonl` that are read."""
-MAX_POINTS, MAX_GROWING, MAX_SAMPLES = 120, 50, 40
-"""Points of the charts, trees that are listed, completions of one growing tree."""
-_SAMPLE_CHARS = 2_000
+MAX_POINTS, MAX_GROWING = 120, 50
+"""Points of the charts, and trees that are listed."""
 _LATE = 3
-"""A run counts as going while its last line is at most so many intervals of its metrics old."""
+"""Where no lock tells it, a run counts as going while its last line is at most so many of its intervals old."""
 
 
 class _Line(msgspec.Struct):
@@ -44,9 +43,8 @@ def live_data(reader: RunReader) -> dict[str, Any]:
     run, statuses = reader.run, reader.statuses
     by_status = Counter(status for status, _ in statuses.values())
     lines = read_metrics(run.path / "logs" / "metrics.jsonl")
-    interval = float(run.manifest["machine"].get("metrics_seconds", 30.0))
     left = by_status["open"]
-    going = bool(lines) and left > 0 and time.time() - lines[-1].time < max(_LATE * interval, 15.0)
+    going = left > 0 and _is_going(run, lines)
     return {
         "going": going,
         "by_status": dict(by_status),
@@ -55,9 +53,18 @@ def live_data(reader: RunReader) -> dict[str, Any]:
         "points": [
             [round(line.seconds, 1), line.tokens_per_second, line.completions_per_second] for line in _thinned(lines)
         ],
-        "seconds_left": _seconds_left(lines, left) if going else None,
+        "seconds_left": _seconds_left(lines, left) if going and lines else None,
         "growing": _growing(reader) if left else [],
     }
+
+
+def _is_going(run: RunFolder, lines: list[_Line]) -> bool:
+    """A process holds the run's lock; the kernel lets go of it with the process, however that ends."""
+    locked = run.is_locked()
+    if locked is None:
+        interval = float(run.manifest["machine"].get("metrics_seconds", 30.0))
+        return bool(lines) and time.time() - lines[-1].time < max(_LATE * interval, 15.0)
+    return locked
 
 
 def read_metrics(path: Path) -> list[_Line]:
@@ -79,33 +86,6 @@ def read_metrics(path: Path) -> list[_Line]:
             found = []  # Another sitting began.
         found.append(line)
     return found
-
-
-def growing_data(reader: RunReader, number: int) -> dict[str, Any]:
-    """What the journal holds of a tree that has not ended: counts, and the completions that came last."""
-    file = reader.run.path / "journal.sqlite"
-    if not file.exists():
-        return {"requests": 0, "completions": 0, "tokens": 0, "samples": []}
-    journal = Journal.open(file, read_only=True)
-    try:
-        rows = list(journal.rows(number).values())
-    finally:
-        journal.close()
-    samples = [sample for row in rows for sample in row]
-    return {
-        "requests": len(rows),
-        "completions": len(samples),
-        "tokens": sum(sample.tokens for sample in samples),
-        "samples": [
-            {
-                "text": printable(sample.text[:_SAMPLE_CHARS]),
-                "length": len(sample.text),
-                "finish": sample.finish,
-                "tokens": sample.tokens,
-            }
-            for sample in samples[: -MAX_SAMPLES - 1 : -1]
-        ],
-    }
 
 
 def _growing(reader: RunReader) -> list[dict[str, Any]]:

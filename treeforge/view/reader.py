@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from treeforge.store.run import OPEN, RunFolder
 from treeforge.store.views import view_state
 from treeforge.tree import Rollout
 from treeforge.view.best import BestPath, best_path
+from treeforge.view.growing import Growing, Rows
 from treeforge.view.index import problem_index
 from treeforge.view.valued import ValuedTree, load_compressed, load_tree
 
@@ -42,16 +43,19 @@ class PageTree:
 
     shown: ValuedTree
     best: BestPath | None
-    rollouts: dict[int, list[tuple[int, Rollout]]] = field(repr=False)
-    """By node, each with its place among the tree's rollouts."""
 
     @classmethod
     def of(cls, shown: ValuedTree) -> PageTree:
-        """The best path and rollouts by node of a tree."""
+        """A tree and its best path."""
+        return cls(shown, best_path(shown.record.tree, shown.values, shown.record.rollouts))
+
+    @cached_property
+    def rollouts(self) -> dict[int, list[tuple[int, Rollout]]]:
+        """By node, each with its place among the tree's rollouts."""
         rollouts: dict[int, list[tuple[int, Rollout]]] = {}
-        for place, rollout in enumerate(shown.record.rollouts):
+        for place, rollout in enumerate(self.shown.record.rollouts):
             rollouts.setdefault(rollout.node, []).append((place, rollout))
-        return cls(shown, best_path(shown.record.tree, shown.values, shown.record.rollouts), rollouts)
+        return rollouts
 
     @cached_property
     def first_error(self) -> NDArray[np.bool_]:
@@ -74,6 +78,9 @@ class RunReader:
         self._trees: OrderedDict[tuple[int, int], PageTree] = OrderedDict()
         self._index_lock = threading.Lock()
         self._index: tuple[object, float, pl.DataFrame] | None = None
+        self._growing_lock = threading.Lock()
+        self._growing: tuple[Version, Growing] | None = None
+        self._grown: tuple[tuple[int, int], PageTree | None] | None = None
         self._run = RunFolder.open(path)
         self._look()
 
@@ -155,6 +162,19 @@ class RunReader:
             while len(self._trees) > 1 and sum(t.shown.record.tree.size for t in self._trees.values()) > CACHED_NODES:
                 self._trees.popitem(last=False)
             return found
+
+    def growing(self, number: int, rows: Rows) -> PageTree | None:
+        """The tree that a problem's `rows` of the journal give so far (`treeforge.view.growing`)."""
+        with self._growing_lock:
+            run, version = self.run, self.version
+            if self._growing is None or self._growing[0] != version:
+                self._growing = version, Growing(run)
+                self._grown = None
+            key = number, len(rows)
+            if self._grown is None or self._grown[0] != key:
+                shown = self._growing[1].tree(number, rows)
+                self._grown = key, None if shown is None else PageTree.of(shown)
+            return self._grown[1]
 
     def _look(self) -> None:
         """See whether the run changed since; where that takes long, it is not done again for ten times as long."""

@@ -13,12 +13,14 @@ from starlette.requests import Request
 from treeforge.errors import ConfigError
 from treeforge.manifest import ENGINE
 from treeforge.printable import printable
+from treeforge.recheck import saved_verdicts
 from treeforge.stats import summarise
 from treeforge.store.views import view_state
 from treeforge.view import api
 from treeforge.view.checks import Checks
+from treeforge.view.growing import growing_data, journal_rows
 from treeforge.view.index import Query, find
-from treeforge.view.live import growing_data, live_data
+from treeforge.view.live import live_data
 from treeforge.view.reader import PageTree, RunReader
 from treeforge.view.shards import shard_rows, shard_splits
 
@@ -48,11 +50,12 @@ class Data:
         return self.kept("checks", lambda: Checks(self.reader.run))
 
     def tree(self, request: Request) -> PageTree:
-        """The tree that the path and `pass` name. `ConfigError` where it has not ended."""
+        """The tree that the path and `pass` name, as far as it has grown. `ConfigError` where it has not begun."""
         number = request.path_params["number"]
         found = self.reader.tree(number, _whole(request, "pass", 0))
+        found = found or self.reader.growing(number, journal_rows(self.reader.run, number))
         if found is None:
-            raise ConfigError(f"the tree of problem {number} has not ended yet")
+            raise ConfigError(f"the tree of problem {number} has not begun yet")
         return found
 
     def node(self, request: Request) -> tuple[PageTree, int]:
@@ -74,18 +77,18 @@ def overview_data(reader: RunReader) -> dict[str, Any]:
     manifest, recipe = reader.run.manifest, reader.recipe
     identity = manifest.get("policy") or {}
     name = identity.get("model") or identity.get("name") or identity.get("backend") or recipe.policy.backend
-    labels = view_state(reader.run, "labels")
+    labels, recheck = view_state(reader.run, "labels"), saved_verdicts(reader.run).about
     return {
         "name": printable(reader.path.resolve().name),
         "problems": len(reader.run.problems),
         "by_status": dict(Counter(status for status, _ in reader.statuses.values())),
-        "strategy": "imported" if "imported" in manifest else recipe.search.strategy,
+        "strategy": reader.run.strategy,
         "policy": printable(str(name)),
         "engine": printable(str(identity.get(ENGINE, ""))),
         "preset": printable(recipe.steps.preset),
         "labels": None if labels is None else {"stale": labels["stale"]} | labels["config"]["label"],
         "passes": reader.passes,
-        "recheck": "recheck" in manifest,
+        "recheck": None if recheck is None else printable(str(recheck["policy"]["name"])),
         "dataset": (reader.run.path / "dataset").is_dir(),
         "offline": False,
     }
@@ -102,14 +105,19 @@ def problems(data: Data, request: Request) -> dict[str, Any]:
 
 
 def problem(data: Data, request: Request) -> dict[str, Any]:
-    """A problem with its tree's shape, or what there is of one that grows."""
+    """A problem with its tree's shape; `growing` says what there is of one that has not ended."""
     reader, number = data.reader, data.reader.number(request.path_params["number"])
     compressed = _whole(request, "pass", 0)
     found = reader.tree(number, compressed)
     about = api.problem_data(number, reader.run.problems[number], *reader.statuses[number])
-    if found is None:
-        return about | {"tree": None, "growing": growing_data(reader, number)}
-    return about | {"tree": api.tree_data(found, compressed)}
+    if found is not None:
+        return about | {"tree": api.tree_data(found, compressed), "growing": None}
+    rows = journal_rows(reader.run, number)
+    growing = growing_data(rows)
+    if _whole(request, "requests", -1) == growing["requests"]:
+        return about | {"tree": None, "growing": growing | {"same": True}}
+    found = reader.growing(number, rows)
+    return about | {"tree": None if found is None else api.tree_data(found, 0), "growing": growing}
 
 
 def labels(data: Data, request: Request) -> dict[str, Any]:
@@ -146,7 +154,7 @@ def checks(data: Data, request: Request) -> dict[str, Any]:
     """How the answers at a node are judged."""
     found, at = data.node(request)
     checker = data.checks
-    return {"policy": checker.policy, "answers": checker.of(found.shown.problem, found.shown.record, at)}
+    return {"policy": checker.policy, "answers": checker.of(found, at)}
 
 
 def text(data: Data, request: Request) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from treeforge.value import FROM_ELSEWHERE, Values, WeightedEstimator, estimate
 
 
 class ValuedTree(msgspec.Struct, frozen=True, kw_only=True):
-    """A tree of n nodes that has ended, ready to be looked at."""
+    """A tree of n nodes that has ended, or grows still (`treeforge.view.growing`), ready to be looked at."""
 
     number: int
     """Its number in the run (tree_id)."""

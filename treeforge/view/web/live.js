@@ -5,7 +5,7 @@ import { count, duration, failure, h, percent, svg } from "./dom.js";
 const AGAIN = 2_000;
 
 export async function livePage(place) {
-  const body = h("div", {});
+  const body = h("div", { class: "live" });
   place.replaceChildren(h("div", { class: "reading wide" }, h("h1", {}, "Live"), body));
   let timer = 0;
   let closed = false;
@@ -48,7 +48,7 @@ function show(data) {
           "div",
           { class: "tiles" },
           tile("tokens a second", count(Math.round(now.tokens_per_second))),
-          tile("completions a second", now.completions_per_second.toFixed(1)),
+          tile("completions a second", count(Math.round(10 * now.completions_per_second) / 10)),
           tile("in flight", count(now.in_flight)),
           tile("right of the judged", now.judged ? percent(now.correct / now.judged) : "–"),
           tile("retries, errors", `${count(now.retries)}, ${count(now.errors)}`),
@@ -60,7 +60,7 @@ function show(data) {
       ? h(
           "section",
           {},
-          h("h2", {}, "Trees that grow now"),
+          h("h2", {}, data.going ? "Trees that grow now" : "Trees that have begun"),
           h("ul", { class: "growing-list" }, data.growing.map((tree) => h("li", {}, h("a", { href: `#/problem/${tree.number}`, dir: "auto" }, tree.question || `Problem ${tree.number}`), h("span", { class: "quiet" }, `${count(tree.requests)} requests`)))),
         )
       : "",

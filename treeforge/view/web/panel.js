@@ -12,9 +12,10 @@ const WHY = {
 };
 
 export class NodePanel {
-  constructor({ number, tree, goto }) {
+  constructor({ number, tree, sampled, goto }) {
     this.number = number;
     this.tree = tree;
+    this.sampled = sampled;
     this.goto = goto;
     this.turn = 0;
     this.body = h("div", { class: "panel-body" });
@@ -45,7 +46,7 @@ export class NodePanel {
       this.figures(data),
       this.answers(base, pass, data, whole, turn),
       this.prefix(data.prefix, pass),
-      this.prompt(base, pass, node),
+      this.sampled ? this.prompt(base, pass, node) : null,
     ];
     this.body.replaceChildren(...sections.filter(Boolean));
     this.body.scrollTop = 0;

@@ -27,7 +27,7 @@ export async function problemsPage(place, { params }) {
     STATUSES.filter((status) => run.by_status[status]).map((status) =>
       h("span", { class: `chip status-${status}` }, `${count(run.by_status[status])} ${status}`),
     ),
-    h("span", { class: "quiet" }, `${run.strategy} · `, h("bdi", {}, run.policy), run.labels ? ` · ${run.labels.estimator}` : ""),
+    h("span", { class: "quiet" }, `${run.strategy} · `, h("bdi", {}, run.policy), run.labels ? ` · ${run.labels.estimator}` : "", run.recheck ? [" · verdicts of the recheck ", h("bdi", {}, run.recheck)] : ""),
   );
 
   const field = (label, control, name = label) => {

@@ -13,6 +13,7 @@ const TRUNCATED = 3;
 const WIDE = 0.5;
 const REPLAY_SECONDS = 10;
 const LARGE = 1_000;
+const AGAIN = 3_000;
 
 // What the filter keeps, with all that leads there.
 const FILTERS = [
@@ -54,10 +55,29 @@ export async function treePage(place, wanted) {
   const head = heading(run, problem);
   if (!problem.tree) {
     place.replaceChildren(h("div", { class: "reading" }, head, growing(problem)));
-    return { name: "problem", title: `Problem ${number}` };
+    return notBegun(number, problem.growing);
   }
   const page = new TreePage(place, head, run, problem, params);
   return page;
+}
+
+// Nothing to draw yet: asked for again until there is.
+function notBegun(number, known) {
+  let timer = 0;
+  const again = async () => {
+    try {
+      const found = document.hidden ? null : await ask(`problems/${number}`, { requests: known.requests });
+      if (found && !(found.growing && found.growing.same)) {
+        window.dispatchEvent(new Event("hashchange"));
+        return;
+      }
+    } catch {
+      // The server may come back.
+    }
+    timer = setTimeout(again, AGAIN);
+  };
+  timer = setTimeout(again, AGAIN);
+  return { name: "problem", title: `Problem ${number}`, close: () => clearTimeout(timer) };
 }
 
 class TreePage {
@@ -69,6 +89,7 @@ class TreePage {
     this.pass = problem.tree.compressed;
     this.trees = new Map([[this.pass, problem.tree]]);
     this.playing = false;
+    this.growing = problem.growing;
     this.panelOpen = window.matchMedia("(min-width: 900px)").matches;
     const shape = params.get("view") || (window.matchMedia("(min-width: 700px)").matches ? "tree" : "outline");
     this.view = new TreeView(new TreeModel(problem.tree), {
@@ -76,7 +97,7 @@ class TreePage {
       labels: (nodes) => ask(`problems/${this.number}/labels`, { pass: this.pass, nodes: nodes.join(",") }),
       onselect: (node) => this.selected(node),
     });
-    this.panel = new NodePanel({ number: this.number, tree: problem.tree, goto: (node) => this.view.select(node) });
+    this.panel = new NodePanel({ number: this.number, tree: problem.tree, sampled: run.strategy !== "imported", goto: (node) => this.view.select(node) });
     this.showNode = later(90, () => this.panel.show(this.view.selected, this.pass, this.trees.get(this.pass)));
     this.remember = later(200, () => this.writeAddress());
     this.build(place, head);
@@ -88,10 +109,12 @@ class TreePage {
       this.view.update();
       this.view.reveal(this.view.selected);
     });
+    if (this.growing) this.watching = setTimeout(() => this.watch(), AGAIN);
   }
 
   close() {
     this.closed = true;
+    clearTimeout(this.watching);
     this.playing = false;
     this.view.close();
     document.removeEventListener("keydown", this.keys);
@@ -106,9 +129,7 @@ class TreePage {
     };
     this.shapeButton = button("", "Tree or outline (o)", () => this.turn());
     this.bestButton = button("Best path", "The highest value at each step that leads to a correct end (b)", () => this.toggleBest());
-    this.bestButton.disabled = !tree.best.length && !tree.best_rollout;
-    this.errorButton = button(`First errors ${tree.first_errors.length ? count(tree.first_errors.length) : ""}`, "The next first error (e)", () => this.nextError());
-    this.errorButton.disabled = !tree.first_errors.length;
+    this.errorButton = button("", "The next first error (e)", () => this.nextError());
     this.passSelect = h("select", { "aria-label": "Before or after HNC" }, h("option", { value: "0" }, "As grown"));
     for (let pass = 1; pass <= this.run.passes; pass += 1) {
       this.passSelect.append(h("option", { value: String(pass) }, this.run.passes > 1 ? `After HNC, pass ${pass}` : "After HNC"));
@@ -166,11 +187,52 @@ class TreePage {
       ),
       this.panel.element,
     );
-    place.replaceChildren(head, this.layout, this.helpBox);
+    this.banner = this.growing ? h("p", { class: "banner unsure", role: "status" }) : "";
+    place.replaceChildren(head, this.banner, this.layout, this.helpBox);
+    this.offer();
     this.openPanel(this.panelOpen);
     this.named();
     this.tellReplay(n - 1);
     this.tell();
+  }
+
+  // What the toolbar has for this tree.
+  offer() {
+    const tree = this.trees.get(this.pass);
+    this.bestButton.disabled = !tree.best.length && !tree.best_rollout;
+    this.errorButton.textContent = `First errors ${tree.first_errors.length ? count(tree.first_errors.length) : ""}`.trim();
+    this.errorButton.disabled = !tree.first_errors.length;
+    if (this.growing) this.banner.textContent = `This tree has not ended: ${count(this.growing.requests)} requests, ${count(this.growing.completions)} completions, ${count(this.growing.tokens)} tokens so far. What is new appears by itself.`;
+  }
+
+  // A tree that grows is asked for again as long as somebody looks; once it has ended the page is made anew.
+  async watch() {
+    try {
+      const found = document.hidden || this.playing ? null : await ask(`problems/${this.number}`, { requests: this.growing.requests });
+      if (this.closed) return;
+      if (found && !found.growing) {
+        this.over = true;
+        window.dispatchEvent(new Event("hashchange"));
+        return;
+      }
+      if (found && found.tree) this.grow(found);
+    } catch {
+      // The server may come back.
+    }
+    if (!this.closed) this.watching = setTimeout(() => this.watch(), AGAIN);
+  }
+
+  grow({ tree, growing: now }) {
+    this.growing = now;
+    this.trees.set(0, tree);
+    this.view.grow(new TreeModel(tree));
+    this.slider.max = String(tree.nodes - 1);
+    this.slider.value = String(this.view.until);
+    this.tellReplay(this.view.until);
+    this.offer();
+    if (this.find.value.trim()) this.search();
+    else this.applyFilter();
+    if (!this.view.selected) this.showNode();
   }
 
   named() {
@@ -184,7 +246,7 @@ class TreePage {
 
   // The address changed: go to its node. False where this page cannot show it.
   follow({ number, params }) {
-    if (number !== this.number) return false;
+    if (number !== this.number || this.over) return false;
     const node = Number(params.get("node") || 0);
     const pass = Number(params.get("pass") || 0);
     const at = params.get("at");
@@ -265,8 +327,9 @@ class TreePage {
     this.passSelect.value = String(pass);
     this.view.replace(new TreeModel(this.trees.get(pass)));
     const merged = this.trees.get(pass).merged.length;
-    this.tell(pass ? `${count(merged)} merged ${merged === 1 ? "node" : "nodes"}` : undefined);
+    this.offer();
     this.applyFilter();
+    if (pass && !this.filter.value) this.tell(`${count(merged)} merged ${merged === 1 ? "node" : "nodes"}`);
     this.view.reveal(this.view.selected);
     this.showNode();
     this.remember();

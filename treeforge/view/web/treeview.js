@@ -67,6 +67,20 @@ export class TreeView {
     this.update();
   }
 
+  // The same tree with further nodes; what was folded stays folded, and what is new is unfolded as at first.
+  grow(model) {
+    const before = this.model;
+    const atEnd = this.until >= before.size - 1;
+    const opening = model.opening(this.shape === "outline" ? 70 : 40);
+    for (let node = 0; node < before.size; node += 1) if (!before.isLeaf(node)) opening[node] = this.open[node];
+    this.model = model;
+    this.open = opening;
+    this.keep = null;
+    if (atEnd) this.until = model.size - 1;
+    this.setBest();
+    this.update();
+  }
+
   setBest() {
     this.best = new Set([0, ...this.model.tree.best]);
     this.firstErrors = new Set(this.model.tree.first_errors);
