@@ -8,9 +8,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from treeforge.config import BudgetConfig, LabelConfig, Recipe, SearchConfig, StepsConfig
+from treeforge.fitting import fit_prior
+from treeforge.forest import Forest
 from treeforge.given import GivenSolution
 from treeforge.heldout import held_out
 from treeforge.label.steps import label_nodes
+from treeforge.posterior import Prior
 from treeforge.problem import Problem
 from treeforge.sample import Request, Sample
 from treeforge.search.growing import GrowingTree, request_base
@@ -92,10 +95,11 @@ def grow(problem: Problem, source: Source, setting: Setting, given: Sequence[Giv
         replies = [source.policy.sample_now(request) for request in wave]
 
 
-def estimates(record: TreeRecord, setting: Setting) -> dict[str, Values]:
-    """The values of a tree by every estimator that the study looks at."""
+def estimates(record: TreeRecord, setting: Setting, fitted: Prior) -> dict[str, Values]:
+    """The values of a tree by every estimator that the study looks at; `fitted` is `smoothed` by that prior."""
     names: Sequence[Any] = ("policy_mean", "leaf_share", "smoothed")
     found = {name: estimate(record.tree, name, confidence=CONFIDENCE) for name in names}
+    found["fitted"] = estimate(record.tree, "smoothed", confidence=CONFIDENCE, prior=fitted)
     if setting.search.adaptive.split and setting.search.strategy == "adaptive":
         found = {"held_out": estimate(held_out(record.tree, record.rollouts), confidence=CONFIDENCE)} | found
     return found
@@ -193,14 +197,18 @@ class Point(NamedTuple):
 
 
 def points_of(world: str, setting: Setting, trees: Sequence[Grown]) -> list[Point]:
-    """The points of one setting in one world, an estimator each. Trees of one problem are one draw."""
+    """The points of one setting in one world, an estimator each. Trees of one problem are one draw.
+
+    The fitted prior is that of all these trees, as if they were one run's.
+    """
+    fitted = fit_prior(Forest.of([tree.record.tree]) for tree in trees)
     problems = list(dict.fromkeys(tree.problem.problem_id for tree in trees))
     at = [problems.index(tree.problem.problem_id) for tree in trees]
     costs = np.zeros((len(problems), 2))
     np.add.at(costs, at, [tree.costs for tree in trees])
     sums: dict[str, dict[str, Any]] = {}
     for place, tree in zip(at, trees, strict=True):
-        for estimator, values in estimates(tree.record, setting).items():
+        for estimator, values in estimates(tree.record, setting, fitted).items():
             found = sums.setdefault(estimator, {})
             for name, value in measure(tree.record, values, tree.source, tree.problem).items():
                 total = found.setdefault(name, np.zeros((len(problems), *np.shape(value))))

@@ -238,6 +238,41 @@ def test_an_answer_that_breaks_the_checker_costs_no_tree(tmp_path, monkeypatch):
     assert record.tree.rollouts_undecided.sum() > 0
 
 
+def test_trees_that_failed_by_a_bug_grow_again_from_the_journal(tmp_path):
+    class Fragile(EqualStringJudge):
+        broken = True
+
+        def judge(self, problem, text):
+            if self.broken and problem.problem_id == "sum-1":
+                raise ZeroDivisionError("a bug")
+            return super().judge(problem, text)
+
+    out, judge = tmp_path / "run", Fragile()
+    assert tf.run(problems(4), out, scripted_config(), judge=judge).statuses == {"done": 3, "failed": 1}
+    judge.broken = False
+    assert tf.resume(out, judge=judge).statuses == {"done": 3, "failed": 1}
+
+    healed = tf.resume(out, retry_errors=True, judge=judge)
+    assert healed.statuses == {"done": 4}
+    assert healed.progress.replayed > 0
+    tf.run(problems(4), tmp_path / "calm", scripted_config(), judge=judge)
+    trees, calm = (table_bytes(folder) for folder in (out, tmp_path / "calm"))
+    assert {n: b for n, b in trees.items() if n.startswith("trees/")} == {
+        n: b for n, b in calm.items() if n.startswith("trees/")
+    }
+    nothing = tf.resume(out, retry_errors=True, judge=judge)
+    assert (nothing.statuses, nothing.progress.requests, nothing.progress.replayed) == ({"done": 4}, 0, 0)
+
+
+@pytest.mark.parametrize("strategy", ["step-rollouts", "adaptive", "best-of-n", "beam", "exhaustive"])
+def test_more_simulations_are_refused_where_a_strategy_counts_none(tmp_path, strategy):
+    out = tmp_path / "run"
+    tf.run(problems(1), out, scripted_config(strategy=strategy, levels=2))
+    with pytest.raises(ConfigError, match=f"{strategy} counts none"):
+        tf.extend(out, budget={"simulations": 64})
+    assert tf.extend(out, budget={"nodes": 0}, problems=problems(2)).statuses == {"done": 2}
+
+
 @pytest.mark.parametrize("override", ["judge.policy=zzz", "export.formats=['x']", "seed=99999999999999999999999"])
 def test_what_can_be_refused_before_the_search_is(tmp_path, override):
     with pytest.raises(ConfigError):

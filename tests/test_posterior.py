@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.strategies import trees
 
 from treeforge.evidence import Evidence, outcomes
-from treeforge.posterior import CELLS, GRID, above, branches, completions_from, expected_gain, infer, kernel, levels
+from treeforge.posterior import CELLS, FIXED, GRID, above, branches, completions_from, expected_gain, infer, levels
 from treeforge.tree import Finish, Tree, TreeBuilder
 from treeforge.value import estimate
 from treeforge.verdict import Verdict
@@ -22,7 +22,7 @@ DEPTH = np.array([0, 1, 2, 2])
 def enumerated(draws: np.ndarray, right: np.ndarray) -> np.ndarray:
     """float64[CELLS, CELLS, CELLS, CELLS]: the joint posterior of the fork's four values, by brute force."""
     root, child, left, other = GRID ** right[:, None] * (1 - GRID) ** (draws - right)[:, None]
-    move = kernel()
+    move = FIXED.kernel
     joint = np.ones((CELLS,) * 4)
     joint *= root[:, None, None, None] * move[:, :, None, None] * child[None, :, None, None]
     joint *= (move * left)[None, :, :, None]

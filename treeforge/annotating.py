@@ -76,6 +76,7 @@ def read_solutions(
     tag: str = "ки",
     limit: int | None = None,
     skip_bad_rows: bool = False,
+    gold: bool = True,
 ) -> SolutionFile:
     """Read solutions and their problems from plain rows (JSONL, JSON, CSV, Parquet, `hf://`) or a `format` of `import`.
 
@@ -87,7 +88,8 @@ def read_solutions(
     A plain row's last step ends its solution where the judge finds an answer in it; with `unfinished` none does.
 
     `problems` gives gold answers (and ids) to rows whose question they have, for files that hold none. `tag` is what
-    stands after each step in `math-shepherd`. `limit` takes the first so many good rows.
+    stands after each step in `math-shepherd`. `limit` takes the first so many good rows. `gold`: False reads no gold
+    answers, which scoring needs none of; those of a problem are then ''.
 
     Raises `DataError` (file, line, field, fix) for a file that cannot be read, for one without a single solution, and
     for the first bad row unless `skip_bad_rows`: one without a gold answer, whose steps could get no verdict; with a
@@ -100,11 +102,11 @@ def read_solutions(
     recipe = recipe or Recipe()
     path = str(source)
     found = _Found({" ".join(p.question.split()): p for p in problems}, recipe)
-    columns = Columns(question_field, answer_field, id_field)
+    columns, bare = (Columns(question_field, answer_field, id_field, gold=known) for known in (gold, False))
     rows = (
-        _plain_rows(path, columns, solution_field, found, recipe.steps, unfinished)
+        _plain_rows(path, (columns, bare), solution_field, found, recipe.steps, unfinished)
         if format is None
-        else _format_rows(path, format, tag, found)
+        else _format_rows(path, format, tag, found, gold=gold)
     )
     skipped: list[BadRow] = []
     count = 0
@@ -176,7 +178,7 @@ _Rows = Generator[tuple[int, _Row | DataError | None]]
 
 
 def _plain_rows(
-    path: str, columns: Columns, named: str | None, found: _Found, steps: StepsConfig, unfinished: bool
+    path: str, columns: tuple[Columns, Columns], named: str | None, found: _Found, steps: StepsConfig, unfinished: bool
 ) -> _Rows:
     name = path if is_hub_source(path) else Path(path).name
     for line, row in read_rows(path):
@@ -188,11 +190,21 @@ def _plain_rows(
             if unfinished:
                 solutions = [msgspec.structs.replace(solution, ends=()) for solution in solutions]
             rest = {key: value for key, value in row.items() if key != field}
-            problem = found.known(columns.question(rest)) or row_problem(rest, columns, name)
+            problem = found.known(columns[0].question(rest)) or _row_problem(rest, columns, name)
         except DataError as error:
             yield line, error
         else:
             yield line, (problem, solutions)
+
+
+def _row_problem(row: dict[str, Any], columns: tuple[Columns, Columns], name: str) -> Problem:
+    """A row's problem. `columns`: with the gold answer, and without."""
+    try:
+        return row_problem(row, columns[0], name)
+    except DataError as error:
+        row_problem(row, columns[1], name)  # Raises where the answer is not what is wrong.
+        fix = f"{error.fix}, or name a file of problems with their gold answers by --problems"
+        raise DataError(error.problem, field=error.field, fix=fix) from None
 
 
 def _solution_field(row: dict[str, Any], named: str | None) -> str:
@@ -235,7 +247,7 @@ def _listed(items: Sequence[At], at: At, line: int) -> GivenSolution:
         raise DataError(error.problem, field=at.path + place, fix=error.fix) from None
 
 
-def _format_rows(path: str, format: str, tag: str, found: _Found) -> _Rows:
+def _format_rows(path: str, format: str, tag: str, found: _Found, *, gold: bool) -> _Rows:
     name = path if is_hub_source(path) else Path(path).name
     for where, row in choose_reader(format).read(Path(path), ReadOptions(tag=tag)):
         line = int(number) if (number := where.rpartition(":")[2]).isdecimal() else 0
@@ -245,15 +257,15 @@ def _format_rows(path: str, format: str, tag: str, found: _Found) -> _Rows:
             yield line, None
         else:
             try:
-                yield line, _format_row(row, line, name, found)
+                yield line, _format_row(row, line, name, found, gold=gold)
             except DataError as error:
                 yield line, DataError(error.problem, path=where if not line else None, field=error.field, fix=error.fix)
 
 
-def _format_row(row: ImportedRow, line: int, name: str, found: _Found) -> _Row:
+def _format_row(row: ImportedRow, line: int, name: str, found: _Found, *, gold: bool) -> _Row:
     """A row's problem and steps; what it says of their worth, and steps that could not be sampled, are left out."""
     problem = found.known(row.question)
-    if problem is None and not row.gold_answer:
+    if problem is None and gold and not row.gold_answer:
         raise DataError(
             "has no gold answer, without which no completion of a step can be judged",
             field="gold_answer",
@@ -270,7 +282,7 @@ def _format_row(row: ImportedRow, line: int, name: str, found: _Found) -> _Row:
         steps.append(step.text)
         parents.append(places[step.parent])
     solution = make_given(steps, parents=parents, ends=ends, row=line)
-    return problem or make_problem(row.question, row.gold_answer, source=name), [solution]
+    return problem or make_problem(row.question, row.gold_answer if gold else "", source=name), [solution]
 
 
 def _no_solutions(path: str, skipped: Sequence[BadRow]) -> DataError:

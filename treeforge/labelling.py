@@ -15,9 +15,11 @@ import numpy as np
 from treeforge.config import LabelConfig
 from treeforge.configuration import to_dict
 from treeforge.evidence import Evidence
+from treeforge.fitting import fit_prior
 from treeforge.forest import Forest
 from treeforge.grown import GrownTrees
 from treeforge.label.steps import label_nodes
+from treeforge.posterior import FIXED, Prior
 from treeforge.recheck import Verdicts
 from treeforge.recheck_report import DifferenceCounter
 from treeforge.store.imported import StepValues
@@ -33,7 +35,8 @@ FOLDER = "labels"
 
 def label_run(run: RunFolder, config: LabelConfig, verdicts: Verdicts) -> dict[str, Any]:
     """Make the view, by the verdicts that count; returns the counts."""
-    source, opinions, grown = StepValues(run, config), Opinions(run, config), GrownTrees(run, verdicts)
+    opinions, grown = Opinions(run, config), GrownTrees(run, verdicts)
+    source = StepValues(run, config, _prior(run, config, grown))
     difference = DifferenceCounter()
     counts = dict.fromkeys(("trees", "nodes", "positive", "negative", "unlabelled"), 0)
     truncated = outcomes = 0
@@ -88,6 +91,14 @@ def label_run(run: RunFolder, config: LabelConfig, verdicts: Verdicts) -> dict[s
             "wrong" if config.truncated == "wrong" else "nothing",
         )
     return result
+
+
+def _prior(run: RunFolder, config: LabelConfig, grown: GrownTrees) -> Prior:
+    """What the estimator `smoothed` starts from."""
+    if config.estimator != "smoothed" or config.prior == "fixed":
+        return FIXED
+    ended = ([number for number in run.members(block) if grown.ending(number)[0] != "open"] for block in run.blocks)
+    return fit_prior((grown.nodes(members).forest for members in ended if members), config.truncated)
 
 
 def _truncation(forest: Forest) -> tuple[int, int]:

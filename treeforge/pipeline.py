@@ -21,10 +21,11 @@ import msgspec
 from msgspec.structs import replace
 
 from treeforge.annotating import PLAIN
-from treeforge.config import GIVEN_STRATEGIES, BudgetConfig, Recipe, RunConfig
+from treeforge.config import GIVEN_STRATEGIES, BudgetConfig, Recipe, RunConfig, SearchConfig
 from treeforge.configuration import convert, differences, to_dict
 from treeforge.errors import ConfigError, RunError
 from treeforge.export import choose_formats
+from treeforge.given import GivenSolution
 from treeforge.manifest import check_growable, check_recipe, never_started, new_manifest
 from treeforge.pilot import Estimate, choose, estimate
 from treeforge.policy import open_policy
@@ -35,7 +36,7 @@ from treeforge.replay import replay as replay_run
 from treeforge.search.beam import Scorer
 from treeforge.search.progress import Progress
 from treeforge.sitting import OnProgress, Parts, open_judge, report_golds, search_folder
-from treeforge.store.given import SECTION, given_section, given_table
+from treeforge.store.given import SECTION, GivenSolutions, add_given, given_section, given_table
 from treeforge.store.run import RunFolder, distinct
 from treeforge.value import FROM_ELSEWHERE
 from treeforge.views import (
@@ -139,22 +140,28 @@ async def resume_async(
 ) -> RunResult:
     """Go on with a run after any stop. `machine` may differ from before; a `recipe` is only compared.
 
-    `retry_errors` takes the requests that were given up out of the journal and grows their trees again. `parts`: see
-    `Parts`.
+    `retry_errors` takes the requests that were given up out of the journal and grows their trees again, and those that
+    failed for another reason, from what the journal holds. `parts`: see `Parts`.
     """
     folder = _prepare_resume(Path(path), recipe, retry_errors)
     return await asyncio.to_thread(_finish, folder, await search_folder(folder, Parts(**parts)))
 
 
 async def extend_async(
-    path: Path | str, *, problems: Sequence[Problem] = (), budget: dict[str, Any] | None = None, **parts: Any
+    path: Path | str,
+    *,
+    problems: Sequence[Problem] = (),
+    solutions: Mapping[str, Sequence[Written]] | None = None,
+    budget: dict[str, Any] | None = None,
+    **parts: Any,
 ) -> RunResult:
     """Add problems or budget to a run and go on. Nothing that is in the journal is paid for twice.
 
-    `budget` maps keys of `BudgetConfig` to new values, which must not be lower than the old ones (0 is no limit).
-    `parts`: see `Parts`.
+    `solutions`, as for `annotate`, are those of `problems` in a run that labels given ones. A problem that the run has
+    may be among them, with the solutions that the run has. `budget` maps keys of `BudgetConfig` to new values, which
+    must not be lower than the old ones (0 is no limit). `parts`: see `Parts`.
     """
-    folder, given = _prepare_extend(Path(path), problems, budget or {}, Parts(**parts))
+    folder, given = _prepare_extend(Path(path), problems, solutions, budget or {}, Parts(**parts))
     return await asyncio.to_thread(_finish, folder, await search_folder(folder, given))
 
 
@@ -194,10 +201,15 @@ def resume(path: Path | str, *, recipe: Recipe | None = None, retry_errors: bool
 
 
 def extend(
-    path: Path | str, *, problems: Sequence[Problem] = (), budget: dict[str, Any] | None = None, **parts: Any
+    path: Path | str,
+    *,
+    problems: Sequence[Problem] = (),
+    solutions: Mapping[str, Sequence[Written]] | None = None,
+    budget: dict[str, Any] | None = None,
+    **parts: Any,
 ) -> RunResult:
     """`extend_async` for callers without an event loop."""
-    folder, given = _prepare_extend(Path(path), problems, budget or {}, Parts(**parts))
+    folder, given = _prepare_extend(Path(path), problems, solutions, budget or {}, Parts(**parts))
     return _finish(folder, _sync(search_folder(folder, given)))
 
 
@@ -330,15 +342,28 @@ def _prepare_resume(path: Path, recipe: Recipe | None, retry_errors: bool) -> Ru
         with folder:
             folder.lock()
             assert folder.journal is not None
-            folder.reopen(folder.journal.forget_errors())
+            failed = [number for number, (status, _) in folder.statuses().items() if status == "failed"]
+            folder.reopen(sorted({*folder.journal.forget_errors(), *failed}))
     return folder
 
 
 def _prepare_extend(
-    path: Path, problems: Sequence[Problem], budget: dict[str, Any], parts: Parts
+    path: Path,
+    problems: Sequence[Problem],
+    solutions: Mapping[str, Sequence[Written]] | None,
+    budget: dict[str, Any],
+    parts: Parts,
 ) -> tuple[RunFolder, Parts]:
     folder = RunFolder.open(path)
     check_growable(folder)
+    labels_given = SECTION in folder.manifest
+    if problems and labels_given and solutions is None:
+        raise ConfigError(
+            f"{path} labels solutions that were given, and problems without any cannot be added; add problems with "
+            f"their solutions with `treeforge annotate SOLUTIONS --out {path} --extend`"
+        )
+    if solutions is not None and not labels_given:
+        raise ConfigError(f"{path} samples its own solutions; add problems with `treeforge extend {path} --problems`")
     with folder:
         folder.lock()
         assert folder.journal is not None
@@ -349,14 +374,17 @@ def _prepare_extend(
                 raise ConfigError(
                     f"budget.{key}: a run's budget can only grow; it is {before or 'unlimited'}, not {after}"
                 )
+        search = convert(folder.manifest["recipe"]["search"], SearchConfig)
+        if new.simulations != old.simulations and not search.counts_simulations:
+            raise ConfigError(
+                f"budget.simulations: {search.strategy} counts none here, so that more of them change nothing; what "
+                "can have ended its trees is budget.nodes, budget.rollouts or budget.tokens"
+            )
         if parts.judge is None:
             report_golds(problems, parts.lines)
-        if problems and SECTION in folder.manifest:
-            raise ConfigError(
-                f"{path} labels solutions that were given, and problems without any cannot be added; label others with "
-                "`treeforge annotate` in a run folder of their own"
-            )
-        added = folder.add_problems(problems)
+        given = None if solutions is None else _new_given(folder, problems, solutions)
+        more, before = problems if given is None else [problem for problem, _ in given], len(folder.problems)
+        added = folder.add_problems(more)
         if not added and new == old:
             raise ConfigError(
                 "nothing to add: name problems that the run does not have yet, or a larger budget. An extend that was "
@@ -366,12 +394,37 @@ def _prepare_extend(
             folder.reopen([n for n, (status, _) in folder.statuses().items() if status != "open"])
             if new.journaled != old.journaled:
                 folder.journal.clear_cutoffs()
+        if given:
+            add_given(folder, before, [own for _, own in given])
         folder.write_problems()
         folder.manifest["recipe"]["budget"] = to_dict(new)
         folder.manifest["extended"] = [*folder.manifest.get("extended", []), {"problems": added, "budget": budget}]
         folder.manifest["problems"] |= {"count": len(folder.problems), "digest": folder.problems_digest()}
         folder.write_manifest()
     return folder, parts
+
+
+def _new_given(
+    folder: RunFolder, problems: Sequence[Problem], solutions: Mapping[str, Sequence[Written]]
+) -> list[tuple[Problem, tuple[GivenSolution, ...]]]:
+    """The problems that a run of given solutions does not have yet, with theirs.
+
+    Raises `ConfigError` for other solutions of one that it has: its tree has grown from those that were given.
+    """
+    problems = distinct(problems)
+    trees = given_solutions(problems, solutions, convert(folder.manifest["recipe"], Recipe))
+    stands = {(p.question, p.gold_answer): number for number, p in enumerate(folder.problems)}
+    known, found = GivenSolutions(folder), []
+    for problem, own in zip(problems, trees, strict=True):
+        number = stands.get((problem.question, problem.gold_answer))
+        if number is None:
+            found.append((problem, own))
+        elif [replace(s, row=0) for s in own] != [replace(s, row=0) for s in known.of(number)]:
+            raise ConfigError(
+                f"problem {problem.problem_id!r} has other solutions in {folder.path}, which its tree has grown from; "
+                "label further solutions of a problem in a run folder of their own"
+            )
+    return found
 
 
 def _finish(folder: RunFolder, progress: Progress) -> RunResult:

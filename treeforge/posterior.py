@@ -12,12 +12,13 @@ its value v, on a grid of `CELLS` cells:
 Forward-backward over the tree (Pearl 1988) gives each node's distribution given all outcomes, exactly. It needs no
 fitting: the two constants are the same for all problems, and the study in `docs/label_efficiency.md` shows what they
 are worth. How many rollouts a node got may depend on the outcomes before; the posterior is the same either way.
+`treeforge.fitting` makes another `Prior` of a run's own outcomes: other cells, and what is uniform here is learned.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from math import comb
 from typing import Any
 
@@ -32,17 +33,52 @@ CELLS = 16
 JUMP = 0.15
 SPREAD = 0.1
 
-GRID: Floats = (np.arange(CELLS) + 0.5) / CELLS
-"""float64[CELLS]: the cells' middles."""
-_LOG_RIGHT, _LOG_WRONG = np.log(GRID), np.log1p(-GRID)
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prior:
+    """What is taken to be so before any outcome: the cells, and how values start and move."""
+
+    edges: Floats
+    """float64[CELLS + 1]: the bounds of the cells, from 0 to 1."""
+    root: Floats
+    """float64[CELLS]: chance that a root's value is in each cell."""
+    landing: Floats
+    """float64[CELLS]: where a jump ends."""
+    jump: float
+    """Chance that a child's value is another one altogether."""
+
+    @cached_property
+    def widths(self) -> Floats:
+        """float64[CELLS]: the cells' widths."""
+        return np.diff(self.edges)
+
+    @cached_property
+    def grid(self) -> Floats:
+        """float64[CELLS]: the cells' middles."""
+        middles: Floats = (self.edges[1:] + self.edges[:-1]) / 2
+        return middles
+
+    @cached_property
+    def logs(self) -> tuple[Floats, Floats]:
+        """float64[CELLS] twice: log-chances of a right and of a wrong completion."""
+        return np.log(self.grid), np.log1p(-self.grid)
+
+    @cached_property
+    def kernel(self) -> Floats:
+        """float64[CELLS, CELLS]: chance that a child's value is in a cell (column), given its parent's (row)."""
+        drift = np.exp(-0.5 * ((self.grid[:, None] - self.grid) / SPREAD) ** 2) * self.widths
+        drift /= drift.sum(axis=1, keepdims=True)
+        return (1 - self.jump) * drift + self.jump * self.landing
 
 
-@lru_cache(maxsize=1)
-def kernel() -> Floats:
-    """float64[CELLS, CELLS]: chance that a child's value is in a cell (column), given its parent's (row)."""
-    drift = np.exp(-0.5 * ((GRID[:, None] - GRID) / SPREAD) ** 2)
-    drift /= drift.sum(axis=1, keepdims=True)
-    return (1 - JUMP) * drift + JUMP / CELLS
+def uniform(edges: Floats) -> Prior:
+    """The prior on these cells (float64[CELLS + 1]) under which roots and jumps are uniform."""
+    return Prior(edges=edges, root=np.diff(edges), landing=np.diff(edges), jump=JUMP)
+
+
+FIXED = uniform(np.arange(CELLS + 1) / CELLS)
+"""The prior that nothing was fitted for, on cells of equal width."""
+GRID = FIXED.grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +137,7 @@ def branches(parent: NDArray[np.integer[Any]], depth: NDArray[np.integer[Any]]) 
 class Posterior:
     """The distribution of every node's value, and the messages that made it. Arrays have n rows, one a node."""
 
+    prior: Prior
     belief: Floats
     """float64[n, CELLS]: the posterior; rows sum to 1."""
     levels: list[Level]
@@ -114,20 +151,25 @@ class Posterior:
         """The same of a branch alone; what stands outside of it has had its say."""
         rows = branch.rows
         return Posterior(
-            belief=self.belief[rows], levels=branch.levels, below=self.below[rows], outside=self.outside[rows]
+            prior=self.prior,
+            belief=self.belief[rows],
+            levels=branch.levels,
+            below=self.below[rows],
+            outside=self.outside[rows],
         )
 
     def above(self, threshold: float) -> Floats:
         """float64[n]: chance that the value is greater than `threshold`, cells in part by their share above it."""
-        return _expected(self.belief, above(threshold))
+        return _expected(self.belief, above(threshold, self.prior))
 
     def mean(self) -> Floats:
         """float64[n]: the posterior mean."""
-        return _expected(self.belief, GRID)
+        return _expected(self.belief, self.prior.grid)
 
     def deviation(self) -> Floats:
         """float64[n]: the posterior standard deviation, the width of a cell included."""
-        spread: Floats = np.sqrt(_expected(self.belief, GRID**2) - self.mean() ** 2 + 1 / (12 * CELLS**2))
+        squares = self.prior.grid**2 + self.prior.widths**2 / 12
+        spread: Floats = np.sqrt(np.maximum(_expected(self.belief, squares) - self.mean() ** 2, 0.0))
         return spread
 
     def quantile(self, share: float) -> Floats:
@@ -137,23 +179,23 @@ class Posterior:
         rows = np.arange(len(cell))
         before = upto[rows, cell] - self.belief[rows, cell]
         inside = (share - before) / np.maximum(self.belief[rows, cell], 1e-300)
-        found: Floats = (cell + np.clip(inside, 0.0, 1.0)) / CELLS
+        found: Floats = self.prior.edges[cell] + np.clip(inside, 0.0, 1.0) * self.prior.widths[cell]
         return found
 
     def interval(self, confidence: float) -> tuple[Floats, Floats]:
         """float64[n] twice: the interval that leaves out as much below as above.
 
-        An end in the outermost cell is 0 or 1: real models hardly ever, or nearly always, get right from many steps,
-        and a chance of exactly 0 lies between no two inner quantiles.
+        An end within 1 / `CELLS` of 0 or 1 is 0 or 1: real models hardly ever, or nearly always, get right from many
+        steps, and a chance of exactly 0 lies between no two inner quantiles.
         """
         tail = (1 - confidence) / 2
         low, high = self.quantile(tail), self.quantile(1 - tail)
         return np.where(low < 1 / CELLS, 0.0, low), np.where(high > 1 - 1 / CELLS, 1.0, high)
 
 
-def above(threshold: float) -> Floats:
+def above(threshold: float, prior: Prior = FIXED) -> Floats:
     """float64[CELLS]: the share of each cell above `threshold`."""
-    return np.clip((np.arange(CELLS) + 1) - threshold * CELLS, 0.0, 1.0)
+    return np.clip((prior.edges[1:] - threshold) / prior.widths, 0.0, 1.0)
 
 
 def completions_from(evidence: Evidence, decided: Outcomes) -> tuple[Floats, Floats]:
@@ -169,25 +211,25 @@ def completions_from(evidence: Evidence, decided: Outcomes) -> tuple[Floats, Flo
     return draws, right
 
 
-def infer(shape: list[Level], draws: Floats, right: Floats) -> Posterior:
+def infer(shape: list[Level], draws: Floats, right: Floats, prior: Prior = FIXED) -> Posterior:
     """The posterior of a tree, or of several, from `draws[i]` completions of node i, `right[i]` of them right.
 
     `shape` is that of `levels`; counts need not be whole. Two trees at once give what each gives alone, bit for bit.
     """
-    transition = kernel()
-    log_below = right[:, None] * _LOG_RIGHT + (draws - right)[:, None] * _LOG_WRONG
+    transition, (log_right, log_wrong) = prior.kernel, prior.logs
+    log_below = right[:, None] * log_right + (draws - right)[:, None] * log_wrong
     log_up = np.zeros_like(log_below)
     for level in reversed(shape):
         up = np.log(_rows_times(_scaled(log_below[level.rows]), transition.T))
         log_up[level.rows] = up
         level.add_to_parents(log_below, up)
     below = _scaled(log_below)
-    down, outside = np.full_like(log_below, 1 / CELLS), np.zeros_like(log_below)
+    down, outside = np.tile(prior.root, (len(log_below), 1)), np.zeros_like(log_below)
     for level in shape:
         others = _normalised(_scaled(log_below[level.parents] - log_up[level.rows]) * down[level.parents])
         outside[level.rows] = others
         down[level.rows] = _rows_times(others, transition)
-    return Posterior(belief=_normalised(below * down), levels=shape, below=below, outside=outside)
+    return Posterior(prior=prior, belief=_normalised(below * down), levels=shape, below=below, outside=outside)
 
 
 def expected_gain(posterior: Posterior, targets: Rows, statistic: Floats, draws: int) -> Floats:
@@ -198,7 +240,7 @@ def expected_gain(posterior: Posterior, targets: Rows, statistic: Floats, draws:
     labels is between it and its double); with f = v, the variances of soft labels. What completions of node i are
     expected to take away of it is the variance of E[f(v_j) | their outcome] (law of total variance).
     """
-    n, transition = len(posterior.belief), kernel()
+    n, transition, grid = len(posterior.belief), posterior.prior.kernel, posterior.prior.grid
     to_child = _normalised(transition * posterior.below[:, None, :])
     to_parent = _normalised(transition.T * (posterior.outside[:, None, :] + 1e-300))
     # given[i, v, j] = E[f(v_j) | v_i = v]: first for j at or below i, then for all j.
@@ -214,7 +256,7 @@ def expected_gain(posterior: Posterior, targets: Rows, statistic: Floats, draws:
 
     right = np.arange(draws + 1)[:, None]
     ways = np.array([[float(comb(draws, c))] for c in range(draws + 1)])
-    likelihood = ways * GRID**right * (1 - GRID) ** (draws - right)
+    likelihood = ways * grid**right * (1 - grid) ** (draws - right)
     joint = posterior.belief[:, None, :] * likelihood
     chance = joint.sum(axis=2)
     after = (joint @ given) / np.maximum(chance, 1e-300)[:, :, None]

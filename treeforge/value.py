@@ -28,7 +28,7 @@ from treeforge.evidence import (
     visit_mean,
     whole,
 )
-from treeforge.posterior import Posterior, completions_from, infer
+from treeforge.posterior import FIXED, Posterior, Prior, completions_from, infer
 from treeforge.posterior import levels as tree_levels
 from treeforge.tree import Tree
 
@@ -115,6 +115,7 @@ def estimate(
     *,
     truncated: Truncated = "wrong",
     confidence: float = 0.9,
+    prior: Prior = FIXED,
 ) -> Values:
     """Estimate the value of every node of a tree, or of several trees at once (`Evidence.of(*trees)`).
 
@@ -126,7 +127,7 @@ def estimate(
 
     `smoothed` lets neighbouring steps inform each other (`treeforge.posterior`): the value is the posterior's median,
     so that the hard label is the more probable one at any threshold, the interval its central part, `stderr` its
-    standard deviation.
+    standard deviation. `prior` is what it starts from (`treeforge.fitting`).
 
     Raises `ConfigError` for another estimator or option, or a confidence outside (0, 1).
     """
@@ -151,7 +152,7 @@ def estimate(
             for n, right in ((0.0, 0.0), (undecided, 0.0), (undecided, undecided))
         )
     elif estimator == "smoothed":
-        return _smoothed(evidence, levels, truncated, confidence)
+        return _smoothed(evidence, levels, truncated, confidence, prior)
     else:
         average = policy_mean if estimator == "policy_mean" else leaf_share
         means = pessimist = optimist = average(decided, levels, evidence.multiplicity)
@@ -177,13 +178,13 @@ def estimate(
     )
 
 
-def _smoothed(evidence: Evidence, levels: Levels, truncated: Truncated, confidence: float) -> Values:
+def _smoothed(evidence: Evidence, levels: Levels, truncated: Truncated, confidence: float, prior: Prior) -> Values:
     """`estimate` by the posterior; the interval's ends are those with undecided outcomes counted as wrong and right."""
     shape = tree_levels(evidence.parent, evidence.depth)
 
     def posterior(undecided_as: Literal["left out", "wrong", "right"]) -> Posterior:
         counted = outcomes(evidence, truncated=truncated, undecided=undecided_as)
-        return infer(shape, *completions_from(evidence, counted))
+        return infer(shape, *completions_from(evidence, counted), prior)
 
     decided = outcomes(evidence, truncated=truncated, undecided="left out")
     undecided = undecided_outcomes(evidence, truncated=truncated)

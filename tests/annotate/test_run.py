@@ -402,12 +402,16 @@ def test_bad_rows_are_named_or_skipped(file: Path, tmp_path: Path, capsys: Any) 
     assert "given.jsonl:16" in capsys.readouterr().err
 
 
-def test_gold_answers_from_another_file(tmp_path: Path) -> None:
+def test_gold_answers_from_another_file(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "golds.jsonl").write_text(json.dumps({"id": "p", "question": "Q?", "answer": "3"}) + "\n")
     row = {"question": "Q?", "solution": "Step 1: going way 1 we get 17.\nThe answer is 3."}
     (tmp_path / "given.jsonl").write_text(json.dumps(row) + "\n")
     command = ["annotate", str(tmp_path / "given.jsonl"), "--out", str(tmp_path / "run"), "--policy", "scripted", "-q"]
     assert invoke(command) == 2
+    assert "given.jsonl:1: there is no answer field" in (told := capsys.readouterr().err)
+    assert "gold answers by --problems" in told
+    assert invoke([*command, "--id-field", "key"]) == 2
+    assert "--problems" not in capsys.readouterr().err
     assert invoke([*command, "--problems", str(tmp_path / "golds.jsonl")]) == 0
     assert tf.RunFolder.open(tmp_path / "run").problems[0].problem_id == "p"
 
@@ -417,6 +421,84 @@ def test_problems_without_solutions_cannot_be_added(run: Path) -> None:
         tf.extend(run, problems=problems(6))
     with pytest.raises(ConfigError, match=r"search\.given"):
         tf.run(problems(1), run.parent / "other", replace_given(config()))
+
+
+def test_problems_with_their_solutions_are_added_and_make_the_trees_of_one_run(tmp_path: Path) -> None:
+    questions = problems(7)
+    written = solutions_of(questions)
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    tf.annotate(questions, written, whole, config())
+    tf.annotate(questions[:5], {p.problem_id: written[p.problem_id] for p in questions[:5]}, run, config())
+
+    result = tf.extend(run, problems=questions, solutions=written)
+    assert result.statuses == {"done": 7}
+    assert result.progress.finished == 7
+    made, once = table_bytes(run), table_bytes(whole)
+    assert made.keys() == once.keys()
+    assert {n for n in made if made[n] != once[n]} <= {"dataset/README.md"}, "the card counts the extension"
+    assert read_table(run / "given.parquet", GIVEN).equals(read_table(whole / "given.parquet", GIVEN))
+    section = tf.RunFolder.open(whole).manifest["given"] | {"source": "", "format": "rows"}
+    assert tf.RunFolder.open(run).manifest["given"] == section
+    assert pipeline.replay(run).same
+    again = tf.annotate(questions, written, run, config())
+    assert (again.statuses, again.progress.requests) == ({"done": 7}, 0)
+    with pytest.raises(ConfigError, match="nothing to add"):
+        tf.extend(run, problems=questions[:2], solutions={p.problem_id: written[p.problem_id] for p in questions[:2]})
+
+
+def test_further_solutions_of_a_problem_are_refused_under_whatever_id(run: Path) -> None:
+    known = problems(1)[0]
+    other = tf.make_problem(known.question, known.gold_answer, problem_id="other")
+    with pytest.raises(ConfigError, match="problem 'other' has other solutions"):
+        tf.extend(run, problems=[other], solutions={"other": ["The answer is 0."]})
+    same = {"other": solutions_of([known])["sum-0"]}
+    with pytest.raises(ConfigError, match="nothing to add"):
+        tf.extend(run, problems=[other], solutions=same)
+
+
+def test_solutions_cannot_be_added_to_a_run_that_samples_its_own(tmp_path: Path) -> None:
+    tf.run(problems(1), tmp_path / "run", scripted_config())
+    with pytest.raises(ConfigError, match="treeforge extend"):
+        tf.extend(tmp_path / "run", problems=problems(2), solutions=solutions_of(problems(2)))
+
+
+def test_an_extension_that_was_killed_between_its_files_is_made_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def killed(self: Any) -> None:
+        raise Killed
+
+    questions = problems(7)
+    before = table_bytes(run)
+    for method in ("write_manifest", "write_problems"):
+        with monkeypatch.context() as patch:
+            patch.setattr(tf.RunFolder, method, killed)
+            with pytest.raises(Killed):
+                tf.extend(run, problems=questions, solutions=solutions_of(questions))
+        assert tf.resume(run).statuses == {"done": 5}, "the run is what it was"
+        assert pipeline.replay(run).same
+        after = table_bytes(run)
+        assert all(after[name] == before[name] for name in after if name.startswith(("trees/", "dataset/data/")))
+    only = {"sum-5": solutions_of(questions)["sum-5"]}
+    assert tf.extend(run, problems=questions[5:6], solutions=only).statuses == {"done": 6}
+    assert tf.RunFolder.open(run).manifest["given"]["solutions"] == 18
+
+
+def test_the_command_adds_the_problems_of_a_longer_file(file: Path, tmp_path: Path, capsys: Any) -> None:
+    rows = file.read_text().splitlines(keepends=True)
+    command = ["annotate", str(file), "--out", str(tmp_path / "run"), "--policy", "scripted", "-q"]
+    file.write_text("".join(rows[:6]))
+    assert invoke(command) == 0
+    file.write_text("".join(rows))
+    assert invoke(command) == 2
+    assert "--extend" in capsys.readouterr().err
+    assert invoke([*command, "--extend", "--labelled", str(tmp_path / "labelled.jsonl")]) == 0
+    assert [json.loads(line)["row"] for line in (tmp_path / "labelled.jsonl").open()] == list(range(1, 16))
+    assert invoke([*command, "--extend", "--strategy", "omega"]) == 2
+    assert "search.strategy" in capsys.readouterr().err
 
 
 def replace_given(settings: RunConfig) -> RunConfig:

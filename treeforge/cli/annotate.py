@@ -58,7 +58,7 @@ def annotate(
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Plain rows: no last step is an end; all are completed.")
     ] = False,
-    tag: Annotated[str, typer.Option("--tag", help="math-shepherd: what stands after each step.")] = "ки",
+    tag: options.Tag = None,
     labelled: Annotated[
         Path | None,
         typer.Option(
@@ -66,6 +66,10 @@ def annotate(
         ),
     ] = None,
     skip_bad_rows: options.SkipBadRows = False,
+    extend: Annotated[
+        bool,
+        typer.Option("--extend", help="Add the file's new problems to the run; the other options as it was started."),
+    ] = False,
     dry_run: options.DryRun = False,
     pilot: options.Pilot = 0.01,
     price: options.Price = None,
@@ -76,17 +80,28 @@ def annotate(
 ) -> None:
     """Label the steps of solutions that exist, whoever wrote them, by completions of the policy; then export.
 
-    The same command goes on where a stopped run stopped; so does `treeforge resume`, without the file. Labels that the
-    file holds stay out of the run's values; `treeforge quality` compares.
+    The same command goes on where a stopped run stopped; so does `treeforge resume`, without the file. With `--extend`
+    it adds problems to a run. Labels that the file holds stay out of the run's values; `treeforge quality` compares.
     """
     from treeforge import pipeline
     from treeforge.annotating import read_solutions
+    from treeforge.errors import ConfigError
     from treeforge.labelled import write_labelled
+    from treeforge.manifest import check_recipe
     from treeforge.recipes import load_config
     from treeforge.store.problems import read_problems
+    from treeforge.store.run import RunFolder
 
+    if extend and dry_run:
+        raise ConfigError("--dry-run begins a run and --extend goes on with one; leave one of them out")
     if labelled is not None:
         _check_labelled(labelled, out, solutions, problems)
+        if dry_run:
+            raise ConfigError("--labelled is written at the run's end, which --dry-run does not reach; leave one out")
+    options.check_of_format(format, {"--tag": (tag, "math-shepherd")})
+    if format is not None and (unfinished or solution_field is not None):
+        name = "--unfinished" if unfinished else "--solution-field"
+        raise ConfigError(f"{name} is for plain rows; leave it or --format {format} out")
     named = {"search.strategy": strategy, "search.children": children, "seed": seed, "machine.replicas": replicas}
     overrides = [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
     overrides += options.named_overrides(named)
@@ -103,7 +118,7 @@ def annotate(
         id_field=id_field,
         solution_field=solution_field,
         unfinished=unfinished,
-        tag=tag,
+        tag=options.STEP_TAG if tag is None else tag,
         limit=limit,
         skip_bad_rows=skip_bad_rows,
     )
@@ -123,6 +138,16 @@ def annotate(
                 on_progress=show,
                 **about,
             )
+        elif extend:
+            check_recipe(RunFolder.open(out), settings.recipe, None)
+            result = pipeline.extend(
+                out,
+                problems=file.problems,
+                solutions=file.solutions,
+                machine=settings.machine,
+                lines=file.lines,
+                on_progress=show,
+            )
         else:
             result = pipeline.annotate(file.problems, file.solutions, out, settings, on_progress=show, **about)
     if dry_run:
@@ -139,10 +164,7 @@ def _check_labelled(labelled: Path, run: Path, *read: str | None) -> None:
     """Refuse a file that could not be written in the end, or whose loss would be one."""
     from treeforge.errors import ConfigError
 
-    if labelled.is_dir():
-        raise ConfigError(f"--labelled: {labelled} is a folder; name a file")
-    if labelled.exists() and any(name and Path(name).exists() and labelled.samefile(name) for name in read):
-        raise ConfigError(f"--labelled: {labelled} is read by this command; name another file")
+    options.check_written("--labelled", labelled, *read)
     place, run = labelled.resolve(), run.resolve()
     if run in place.parents and (place.parent != run or place.suffix != ".jsonl"):
         raise ConfigError(f"--labelled: {labelled} would be among the run's own files; name one beside it, as x.jsonl")

@@ -21,6 +21,8 @@ def extend(
             help="A larger budget, as in simulations=64 or run_tokens=1000000. May be repeated.",
         ),
     ] = None,
+    reward: options.Reward = None,
+    aggregate: options.Aggregate = None,
     server: options.Servers = None,
     servers_file: options.ServersFile = None,
     concurrency: options.Concurrency = None,
@@ -35,9 +37,16 @@ def extend(
     machine = options.machine_for(run, None, options.machine_overrides(concurrency, server, servers_file))
     file = read_problems(problems, limit=limit) if problems else None
     more, lines = (file.problems, file.lines) if file else ((), {})
+    scorer = options.scorer_of(reward, aggregate)
     with options.progress_line(quiet) as show:
         result = pipeline.extend(
-            run, problems=more, budget=parse_overrides(budget or []), machine=machine, on_progress=show, lines=lines
+            run,
+            problems=more,
+            budget=parse_overrides(budget or []),
+            machine=machine,
+            scorer=scorer,
+            on_progress=show,
+            lines=lines,
         )
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

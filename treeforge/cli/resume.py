@@ -14,12 +14,15 @@ def resume(
     retry_errors: Annotated[
         bool,
         typer.Option(
-            "--retry-errors", help="Ask again for the requests that were given up, and grow those trees again."
+            "--retry-errors",
+            help="Ask again for the requests that were given up, and grow those trees again, and all that failed.",
         ),
     ] = False,
     accept_engine: Annotated[
         bool, typer.Option("--accept-engine", help="Go on though another engine, or version of it, runs the model.")
     ] = False,
+    reward: options.Reward = None,
+    aggregate: options.Aggregate = None,
     server: options.Servers = None,
     servers_file: options.ServersFile = None,
     concurrency: options.Concurrency = None,
@@ -37,9 +40,15 @@ def resume(
     machine = options.machine_for(
         run, config, [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
     )
+    scorer = options.scorer_of(reward, aggregate)
     with options.progress_line(quiet) as show:
         result = pipeline.resume(
-            run, machine=machine, retry_errors=retry_errors, accept_engine=accept_engine, on_progress=show
+            run,
+            machine=machine,
+            scorer=scorer,
+            retry_errors=retry_errors,
+            accept_engine=accept_engine,
+            on_progress=show,
         )
     options.print_result(result, json)
     raise typer.Exit(options.exit_code(result))

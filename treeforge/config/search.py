@@ -168,6 +168,11 @@ class SearchConfig(Config, frozen=True, kw_only=True):
             raise ValueError(f"keep must be LOW..HIGH with 0 <= LOW <= HIGH <= 1, as in 0.1..0.9, not {self.keep!r}")
         return found
 
+    @property
+    def counts_simulations(self) -> bool:
+        """Whether `budget.simulations` limits the strategy."""
+        return self.strategy == "mcts" or (self.strategy == "omega" and (not self.given or self.omega.further))
+
 
 class BudgetConfig(Config, frozen=True, kw_only=True):
     """What may be spent. 0 is no limit. Limits a tree are counts and stop at wave boundaries."""

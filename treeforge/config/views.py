@@ -17,6 +17,9 @@ class LabelConfig(Config, frozen=True, kw_only=True):
     `visit_mean` is W/N, what the search itself saw; `smoothed` lets neighbouring steps inform each other;
     `held_out`, for `adaptive` with `split`, counts what the search did not look at. Trees labelled by the last three
     cannot be compressed."""
+    prior: Literal["fixed", "fitted"] = "fixed"
+    """What `smoothed` takes to be likely before any outcome: the same for all runs, or fitted to the run's own trees
+    when the labels are made."""
     threshold: float = 0.5
     """A step is hard-labelled 1 where its value is greater than this; 0 is Math-Shepherd's "any correct"."""
     band: float = 0.0
