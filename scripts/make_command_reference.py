@@ -9,7 +9,7 @@ from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 COMMANDS = ["", "run", "annotate", "resume", "extend", "search", "label", "compress", "export", "stats", "show", "view"]
-COMMANDS += ["check", "replay", "journal", "import", "quality", "push", "pull"]
+COMMANDS += ["check", "replay", "journal", "import", "quality", "evaluate", "push", "pull"]
 COMMANDS += ["models", "models list", "models pull", "models path", "models convert"]
 HEAD = """# Commands
 

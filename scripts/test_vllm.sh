@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The tests against the real vLLM, on the CPU: makes .venv-vllm and runs pytest in it, with the arguments given.
+# What trains models is installed there too, so that `make test-train TRAIN=.venv-vllm` needs no second torch.
 #
 #     scripts/test_vllm.sh [--all] [PYTEST ARGUMENTS]
 #
@@ -59,7 +60,7 @@ if [ ! -f "$venv/.installed" ] || [ scripts/test_vllm.sh -nt "$venv/.installed" 
 fi
 if [ ! -f "$venv/.treeforge" ] || [ pyproject.toml -nt "$venv/.treeforge" ]; then
     "$venv/bin/uv" pip install --quiet --python "$python" --override "$venv/overrides.txt" \
-        -e '.[server]' pytest hypothesis
+        -e '.[server,train]' pytest pytest-xdist hypothesis
     touch "$venv/.treeforge"
 fi
 

@@ -61,7 +61,8 @@ def check_recipe(
         before, now = (f"{of['solutions']} of {of['steps']} steps" for of in (known, given))
         changes["given solutions"] = (before, f"{now}, not the same")
     if changes:
-        raise RecipeChangedError(folder.path, changes)
+        resume = f"Go on as it is with `treeforge resume {folder.path}`, add problems with their solutions by --extend"
+        raise RecipeChangedError(folder.path, changes, hint=resume if known and given else "")
 
 
 def check_identity(
@@ -101,7 +102,8 @@ def check_identity(
             return
         raise RecipeChangedError(folder.path, changes, hint="Go on with the other engine by --accept-engine")
     if changes:
-        hint = "From Python, give the same one: scorer=…" if "scorer" in changes else ""
+        same = "Give the run's own scorer, by --reward and --aggregate (from Python: scorer=…)"
+        hint = same if "scorer" in changes else ""
         raise RecipeChangedError(folder.path, changes, hint=hint)
 
 

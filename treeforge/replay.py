@@ -30,6 +30,7 @@ from treeforge.store.given import GIVEN, open_given
 from treeforge.store.journal import Journal
 from treeforge.store.opinions import copy_opinions
 from treeforge.store.run import GIVEN_FILE, OPEN, RunFolder
+from treeforge.store.scores import SCORES_FOLDER
 from treeforge.store.tables import read_table, same_rows
 from treeforge.verdict import Judge
 from treeforge.views import compress, export, label
@@ -204,4 +205,6 @@ def compare(old: Path, new: Path) -> dict[str, str]:
 
 
 def _tables(path: Path) -> set[str]:
-    return {str(file.relative_to(path)) for file in path.rglob("*.parquet")}
+    found = (file.relative_to(path) for file in path.rglob("*.parquet"))
+    # Reward models' scores come from models that a replay does not have.
+    return {str(file) for file in found if file.parts[0] != SCORES_FOLDER}

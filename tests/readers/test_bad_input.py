@@ -317,5 +317,5 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     file = jsonl(tmp_path, {"prompt": "Q?"})
     assert invoke(["import", str(file), "--format", "prm", "--out", str(tmp_path / "run")]) == 2
     assert "file.jsonl:1: field 'completions': is missing" in capsys.readouterr().err
-    assert invoke(["import", str(file), "--format", "prm", "--out", str(tmp_path / "run"), "--neutral", "no"]) == 2
+    assert invoke(["import", str(file), "--format", "prm800k", "--out", str(tmp_path / "run"), "--neutral", "no"]) == 2
     assert "skip" in capsys.readouterr().err

@@ -19,13 +19,16 @@ def _row(problem, place, right):
     }
 
 
-@pytest.fixture
-def hrm_file(tmp_path):
-    """160 rows of 20 problems in the shape of an `hrm` export."""
-    path = tmp_path / "rows.jsonl"
+def _write_rows(path):
     rows = [_row(problem, place, (problem + place) % 2 == 0) for problem in range(20) for place in range(8)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+@pytest.fixture
+def hrm_file(tmp_path):
+    """160 rows of 20 problems in the shape of an `hrm` export."""
+    return _write_rows(tmp_path / "rows.jsonl")
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +39,19 @@ def base(tmp_path_factory):
     from support.tiny_base import tiny_base
 
     return tiny_base(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="session")
+def trained(base, tmp_path_factory):
+    """Folders of tiny HRMs by their heads, trained on these rows."""
+    from treeforge.reward.heads import HEADS
+    from treeforge.reward.settings import TrainConfig
+    from treeforge.reward.train import train
+
+    folder = tmp_path_factory.mktemp("trained")
+    rows = _write_rows(folder / "rows.jsonl")
+    found = {}
+    for head in HEADS:
+        found[head] = folder / head
+        train(rows, found[head], TrainConfig(model=str(base), head=head, epochs=4, lr=5e-3, window=128, evals=1))
+    return found

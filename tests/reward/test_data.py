@@ -146,3 +146,20 @@ def test_a_problem_in_both_splits(tmp_path):
     write(folder / "validation-0.jsonl", rows_of(True))
     with pytest.raises(DataError, match="both in train and in validation"):
         read_data(folder, "prm")
+
+
+def test_a_part_of_the_rows_is_drawn_by_the_seed(run):
+    rows = read_data(run, "hrm").train
+    one, two, other = rows.draw(50, 1), rows.draw(50, 1), rows.draw(50, 2)
+    assert len(one) == 50
+    assert one.windows(slice(None)) == two.windows(slice(None)) != other.windows(slice(None))
+    assert rows.draw(0, 1) is rows
+    assert rows.draw(10**6, 1) is rows
+
+
+def test_a_part_of_what_is_measured_has_whole_problems(run):
+    rows = read_data(run, "prm").train
+    part = rows.first_problems(60)
+    assert 60 <= len(part) < len(rows)
+    assert sum(len(rows.of_problems({problem})[1]) for problem in part.problems()) == len(part)
+    assert rows.first_problems(0) is rows

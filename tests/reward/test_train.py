@@ -45,7 +45,7 @@ def test_lora_leaves_a_plain_model_behind(base, hrm_file, tmp_path):
 
     from treeforge.reward.train import train
 
-    saved = train(hrm_file, tmp_path / "out", config(base, lora=4, lr=2e-2))
+    saved = train(hrm_file, tmp_path / "out", config(base, lora=4, lr=2e-2, epochs=8))
     assert saved.measures.auc > 0.95
     AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert not any("lora" in name for name in weights(tmp_path / "out"))

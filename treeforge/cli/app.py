@@ -9,6 +9,7 @@ import typer
 from treeforge.cli import (
     annotate,
     check,
+    evaluate,
     extend,
     import_,
     journal,
@@ -20,6 +21,7 @@ from treeforge.cli import (
     replay,
     resume,
     run,
+    score,
     show,
     stages,
     stats,
@@ -51,6 +53,8 @@ app.command(name="quality")(quality.quality)
 app.command(name="show")(show.show)
 app.command(name="view")(view.view)
 app.command(name="train")(train.train)
+app.command(name="evaluate")(evaluate.evaluate)
+app.command(name="score")(score.score)
 app.command(name="replay")(replay.replay)
 app.command(name="journal")(journal.journal)
 app.command(name="check", context_settings={"ignore_unknown_options": True})(check.check)

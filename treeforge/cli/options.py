@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from treeforge.config import Machine
     from treeforge.pilot import Estimate
     from treeforge.pipeline import RunResult
+    from treeforge.reward.score import StepScorer
     from treeforge.search.progress import Progress
     from treeforge.store.problems import BadRow
     from treeforge.views import ExportSummary
@@ -60,12 +61,33 @@ QuestionField = Annotated[str | None, typer.Option("--question-field", help="Fie
 AnswerField = Annotated[str | None, typer.Option("--answer-field", help="Field of the gold answer.")]
 IdField = Annotated[str | None, typer.Option("--id-field", help="Field of the problem's id.")]
 SkipBadRows = Annotated[bool, typer.Option("--skip-bad-rows", help="Leave bad rows out and list them.")]
+STEP_TAG = "ки"
+Tag = Annotated[
+    str | None,
+    typer.Option("--tag", help=f"math-shepherd: what stands after each step; {STEP_TAG} if not given."),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Grow a pilot only, and say what the whole run would ask for and cost.")
 ]
 Pilot = Annotated[float, typer.Option("--pilot", min=0.0, max=1.0, help="The pilot's share of the problems.")]
 Price = Annotated[
     float | None, typer.Option("--price", min=0.0, help="Price of a million sampled tokens.", show_default=False)
+]
+Reward = Annotated[
+    str | None,
+    typer.Option(
+        "--reward",
+        metavar="PLACE",
+        help="--strategy beam: rank by this reward model, a folder of `treeforge train` or http://HOST:PORT?folder=….",
+    ),
+]
+Aggregate = Annotated[
+    str | None,
+    typer.Option(
+        "--aggregate",
+        help="How the scores of steps become one: min, product, mean, last or hierarchical; if not given, "
+        "hierarchical for an hrm, min for a prm.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -94,6 +116,43 @@ def machine_overrides(
 def named_overrides(named: Mapping[str, object]) -> list[str]:
     """Overrides of keys for which a flag was given (not None)."""
     return [f"{key}={value}" for key, value in named.items() if value is not None]
+
+
+def scorer_of(reward: str | None, aggregate: str | None, strategy: str | None = None) -> StepScorer | None:
+    """What `--reward` and `--aggregate` name; `strategy` is refused where it ranks nothing."""
+    from treeforge.errors import ConfigError
+
+    if reward is None:
+        if aggregate is not None:
+            raise ConfigError("--aggregate is for the scores of a reward model; name it by --reward")
+        return None
+    if strategy is not None and strategy != "beam":
+        raise ConfigError(f"--reward ranks the candidates of --strategy beam, not of {strategy}")
+    from treeforge.reward.base import check_aggregate
+    from treeforge.reward.score import StepScorer, load_reward_model
+
+    how = None if aggregate is None else check_aggregate(aggregate)
+    return StepScorer(load_reward_model(reward), how)
+
+
+def check_written(option: str, file: Path, *read: str | None) -> None:
+    """`ConfigError` for a file that could not be written in the end, or that this command reads."""
+    from treeforge.errors import ConfigError
+
+    if file.is_dir():
+        raise ConfigError(f"{option}: {file} is a folder; name a file")
+    if file.exists() and any(name and Path(name).exists() and file.samefile(name) for name in read):
+        raise ConfigError(f"{option}: {file} is read by this command; name another file")
+
+
+def check_of_format(format: str | None, given: Mapping[str, tuple[object, str]]) -> None:
+    """`ConfigError` where an option was given that only another format has. By option its value and that format."""
+    from treeforge.errors import ConfigError
+
+    for option, (value, of) in given.items():
+        if value is not None and format != of:
+            what = "plain rows have none" if format is None else f"{format} has none"
+            raise ConfigError(f"{option} is for --format {of}; {what}, so leave it out")
 
 
 def print_skipped(path: str, skipped: Iterable[BadRow]) -> None:

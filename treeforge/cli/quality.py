@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from treeforge.cli import options
-
-if TYPE_CHECKING:
-    from treeforge.stats.quality import Figure
 
 
 def quality(
@@ -50,21 +47,15 @@ def quality(
         table.add_column(name, justify="right" if name else "left")
     for name, group in compared.rows(found):
         counts = (f"{count:,}" for count in (group.steps, group.problems, group.wrong))
-        table.add_row(one_line(name, 24), *counts, _shown(group.agreement), _shown(group.kappa))
+        table.add_row(one_line(name, 24), *counts, group.agreement.text(), group.kappa.text())
     stdout_console().print(table)
     errors = found.first_errors
     typer.echo(
-        f"\nFirst errors, {errors.solutions:,} of {found.human_solutions:,} solutions: F1 {_shown(errors.f1)}, "
-        f"found in {_shown(errors.erroneous)} of the wrong ones, none claimed in {_shown(errors.correct)} of the right "
+        f"\nFirst errors, {errors.solutions:,} of {found.human_solutions:,} solutions: F1 {errors.f1.text()}, "
+        f"found in {errors.erroneous.text()} of the wrong ones, none claimed in {errors.correct.text()} of the right "
         "ones"
     )
     typer.echo(
         f"{found.steps.steps:,} of {found.human_steps:,} steps that people labelled have a label here; "
         f"{found.confidence:.0%} intervals, bootstrapped over problems"
     )
-
-
-def _shown(figure: Figure) -> str:
-    if figure.value is None or figure.low is None or figure.high is None:
-        return "–"
-    return f"{figure.value:.3f} ({figure.low:.3f}–{figure.high:.3f})"

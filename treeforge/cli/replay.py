@@ -15,6 +15,8 @@ def replay(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Keep what is made as a new run folder.", show_default=False)
     ] = None,
+    reward: options.Reward = None,
+    aggregate: options.Aggregate = None,
     json: options.Json = False,
 ) -> None:
     """Make a run's tables again from its manifest and journal alone, and compare them with those that stand there.
@@ -26,7 +28,7 @@ def replay(
 
     from treeforge import pipeline
 
-    found = pipeline.replay(run, out)
+    found = pipeline.replay(run, out, scorer=options.scorer_of(reward, aggregate))
     if json:
         options.print_json(msgspec.to_builtins(found, enc_hook=str) | {"same": found.same})
     else:

@@ -33,6 +33,9 @@ def train(
     batch: Annotated[int | None, typer.Option("--batch", min=1, help="Rows of one forward pass.")] = None,
     accumulate: Annotated[int | None, typer.Option("--accumulate", min=1, help="Forward passes of one step.")] = None,
     window: Annotated[int | None, typer.Option("--window", help="The most tokens of a row.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="The most training rows, drawn by the seed.")
+    ] = None,
     gradient_checkpointing: Annotated[
         bool | None,
         typer.Option("--gradient-checkpointing/--no-gradient-checkpointing", help="Less memory, more time."),
@@ -64,6 +67,7 @@ def train(
         "batch": batch,
         "accumulate": accumulate,
         "window": window,
+        "limit": limit,
         "gradient_checkpointing": gradient_checkpointing,
         "hnc": hnc,
         "balance": balance,

@@ -69,12 +69,7 @@ async def find_model(client: JsonClient, url: str, model: str) -> str:
 
     A server without `GET /models` is taken at our word. Raises `ConfigError` listing what it serves instead.
     """
-    try:
-        names = _model_names(await client.get(f"{url}/models"))
-    except ReplyError as error:
-        if error.status in _NO_LIST:
-            return model
-        raise
+    names = await served_models(client, url)
     if not names or model in names:
         return model
     for name in names:
@@ -82,6 +77,16 @@ async def find_model(client: JsonClient, url: str, model: str) -> str:
             return name
     listed = ", ".join(client.one_line(name) for name in names[:20])
     raise ConfigError(f"policy.model: {url} serves no model {model!r}; it serves: {listed}")
+
+
+async def served_models(client: JsonClient, url: str) -> list[str]:
+    """The names of what this server serves; none where it has no `GET /models`."""
+    try:
+        return _model_names(await client.get(f"{url}/models"))
+    except ReplyError as error:
+        if error.status in _NO_LIST:
+            return []
+        raise
 
 
 def model_label(served: str) -> str:

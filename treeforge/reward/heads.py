@@ -53,7 +53,8 @@ def chances(logits: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 
 
 def open_judge(place: str, head: Head, window: int, *, seed: int | None = None) -> Judge:
-    """Load a model from a folder or the Hub for a head. New layers are drawn from `seed`.
+    """Load a model from a folder or the Hub for a head. With `seed`, to train it: a new head then says one half of all,
+    as one drawn at random would begin with chances of nearly 0 and 1 on a large model.
 
     Raises `MissingExtraError` without torch or transformers, and `ConfigError` where there is no such model.
     """
@@ -64,6 +65,9 @@ def open_judge(place: str, head: Head, window: int, *, seed: int | None = None) 
     if seed is not None:
         transformers.set_seed(seed)
     model, tokenizer = load_model(place, kind, **labels)
+    is_new = not any("SequenceClassification" in name for name in model.config.architectures or ())
+    if seed is not None and is_new and hasattr(model, "score"):
+        model.score.weight.data.zero_()
     return Judge(model, tokenizer, head, window, place)
 
 

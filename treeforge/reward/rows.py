@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from treeforge.hashing import digest, encode_text
 from treeforge.reward.base import Window
 from treeforge.reward.measures import paths_of
 
@@ -43,6 +44,27 @@ class Rows:
         """int64[n]: UTF-8 bytes of each row's text."""
         total = sum((pl.col(name).str.len_bytes() for name in ("question", "previous", "current")), pl.lit(0))
         return self._frame.select(total.cast(pl.Int64)).to_series().to_numpy()
+
+    def draw(self, limit: int, seed: int) -> Rows:
+        """At most `limit` of the rows, at random, in their order; all where it is 0."""
+        if not 0 < limit < len(self):
+            return self
+        mask = np.zeros(len(self), dtype=np.bool_)
+        mask[np.random.default_rng(seed).permutation(len(self))[:limit]] = True
+        return self.keep(mask)
+
+    def first_problems(self, limit: int) -> Rows:
+        """The rows of problems, in the order of their ids' digests, until there are `limit`; all where it is 0."""
+        if not 0 < limit < len(self):
+            return self
+        count, chosen = 0, set()
+        sizes = dict(self._frame["problem_id"].value_counts().iter_rows())
+        for problem in sorted(sizes, key=lambda name: digest(encode_text(name))):
+            if count >= limit:
+                break
+            count += sizes[problem]
+            chosen.add(problem)
+        return self.of_problems(chosen)[1]
 
     def problems(self) -> set[str]:
         """Their problems' ids."""

@@ -6,6 +6,7 @@ solution's tokens only; the reference is the policy as it was.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ def train_policy(
     """
     report = progress or (lambda line: None)
     found = read_trajectories(data, config.threshold, config.eval_share)
+    found = found._replace(
+        train=_draw(found.train, config.limit, config.seed), validation=_draw(found.validation, config.eval_limit, 0)
+    )
     ask = prompter(config.prompt, data)
     begin(out, config, found.files)
     if (out / _DONE).exists():
@@ -134,6 +138,13 @@ class _Encoded:
         import numpy as np
 
         return np.array([len(ids) for ids, _ in self.rows])
+
+
+def _draw(rows: list[Trajectory], limit: int, seed: int) -> list[Trajectory]:
+    """At most `limit` of them, at random, in their order; all where it is 0."""
+    if not 0 < limit < len(rows):
+        return rows
+    return [rows[place] for place in sorted(random.Random(seed).sample(range(len(rows)), limit))]
 
 
 def _counts(rows: list[Trajectory]) -> Counts:

@@ -36,6 +36,10 @@ class BaseTraining(Config, frozen=True, kw_only=True):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto`: bfloat16 arithmetic on GPUs that have it, else float32. Weights stay float32."""
     seed: int = 0
+    limit: int = 0
+    """The most training rows, drawn by the seed; 0: all."""
+    eval_limit: int = 2000
+    """Held-out problems are measured until they have so many rows; 0: all."""
     eval_share: float = 0.1
     """Share of the problems that are held out for evaluation where the data has no validation split."""
     evals: int = 10
@@ -45,7 +49,7 @@ class BaseTraining(Config, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         positive(self, "epochs", "lr", "batch", "accumulate", "evals")
-        not_negative(self, "lora", "warmup", "weight_decay", "patience", "eval_share", "seed")
+        not_negative(self, "lora", "warmup", "weight_decay", "patience", "eval_share", "seed", "limit", "eval_limit")
         at_most_one(self, "warmup")
         if not self.model.strip():
             raise ValueError("model must name one")

@@ -37,6 +37,9 @@ def train(data: Path | str, out: Path, config: TrainConfig, progress: Callable[[
     found = read_data(data, config.task, hnc=config.hnc, soft=config.head == "soft", eval_share=config.eval_share)
     for note in found.notes:
         report(note)
+    found = found._replace(
+        train=found.train.draw(config.limit, config.seed), validation=found.validation.first_problems(config.eval_limit)
+    )
     begin(out, config, found.files)
     if (done := read_saved(out)) is not None:
         report(f"{out} is trained already")
