@@ -130,7 +130,7 @@ def _read(folder: RunFolder) -> tuple[list[_Problem], list[tuple[str, Sequence[s
     problems: list[_Problem] = []
     solutions: list[tuple[str, Sequence[str]]] = []
     for number, record in folder.records():
-        problem, samples = folder.problems[number], read_samples(record, "best-of-n", same)
+        problem, samples = folder.problems[number], read_samples(record, same)
         right = (samples.correct > 0).tolist()
         kinds = [KINDS.index(kind_of(problem, *one)) for one in zip(samples.steps, right, strict=True)]
         problems.append(_Problem(samples, np.array(kinds, dtype=np.intp)))

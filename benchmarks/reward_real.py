@@ -35,12 +35,13 @@ def split(folder: Path, train: int, test: int) -> None:
 
 def commands(*, quick: bool) -> list[str]:
     """The commands, in order; paths are of the study's folder."""
-    rows, n, sizes = (32, 2, "1,2") if quick else (400, 8, "1,2,4,8")
-    training = f"--model {MODEL} --lora 8 --lr 2e-4 --batch 8 --window 256 --limit {rows} --set evals=2"
-    training += " --set eval_limit=100 --set eval_share=0.15"
+    n, sizes = (2, "1,2") if quick else (8, "1,2,4,8")
+    training = f"--model {MODEL} --lora 8 --lr 2e-4 --batch 8 --window 256 --epochs 2 --set evals=2"
+    training += " --limit 16" if quick else ""
     return [
         "treeforge run train.jsonl --out trees --policy local --strategy exhaustive"
-        ' --set search.children=4 --set search.levels=2 --set export.formats=\'["hrm","orm"]\'',
+        " --set search.children=4 --set search.levels=2 --set export.balance=true"
+        ' --set export.validation_share=0.15 --set export.formats=\'["hrm","orm"]\'',
         *(f"treeforge train trees --task {task} --out {task} {training}" for task in TASKS),
         f"treeforge evaluate samples --policy local --problems test.jsonl --n {sizes} --seed {n}"
         f" --reward {','.join(TASKS)} --plot best_of_n.svg --csv best_of_n.csv",

@@ -43,12 +43,12 @@ def accuracy_table(found: WorldCurves) -> Table:
 
 def difference_table(found: WorldCurves) -> Table:
     """Percentage points above the PRM by N, and each seed's accuracy at the largest N."""
-    seeds = f"each seed at N = {found.sizes[-1]}, %"
-    table = _table(f"{found.world}: above the PRM, points", *(f"N = {size}" for size in found.sizes), seeds)
+    columns = [f"N = {size}" for size in found.sizes[1:]]
+    table = _table(f"{found.world}: above the PRM, points", *columns, f"seeds at N = {found.sizes[-1]}, %")
     for curve in found.curves:
         if curve.over_prm:
             by_seed = " ".join(f"{100 * row[-1]:.1f}" for row in curve.by_seed)
-            own = ["" for _ in found.sizes] if curve.name == "PRM" else map(_points, curve.over_prm)
+            own = map(_points, curve.over_prm[1:]) if curve.name != "PRM" else ["" for _ in columns]
             table.add_row(curve.name, *own, by_seed)
     return table
 
@@ -82,23 +82,26 @@ def plot(worlds: Sequence[WorldCurves], path: Path) -> None:
 
     matplotlib.rcParams["svg.hashsalt"] = "reward"  # the same figures give the same file
     figure, axes = plt.subplots(
-        -(-len(worlds) // 2), 2, figsize=(10, 3.9 * -(-len(worlds) // 2)), squeeze=False, constrained_layout=True
+        -(-len(worlds) // 2),
+        2,
+        figsize=(10, 3.9 * -(-len(worlds) // 2)),
+        squeeze=False,
+        sharey=True,
+        layout="constrained",
     )
     for axis, found in zip(axes.flat, worlds, strict=False):
         for curve in found.curves:
             _line(axis.plot, axis.fill_between, curve, found.sizes)
-        low = min(figure.low or 0 for curve in found.curves[1:] for figure in curve.accuracy)
         axis.set(
             title=found.world,
             xscale="log",
             xlabel="N, solutions to choose among",
             ylabel="chosen solution is right, %",
-            ylim=(100 * low - 2, 101),
         )
         axis.set_xticks(found.sizes, map(str, found.sizes))
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes.flat[0].legend(fontsize=8, loc="lower right")
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(COLOURS))
     for axis in axes.flat[len(worlds) :]:
         axis.remove()
     figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
@@ -129,7 +132,7 @@ def _percent(figure: Figure) -> str:
 
 
 def _points(figure: Figure) -> str:
-    return f"{_share(figure.value):+.1f} ({_share(figure.low):+.1f} to {_share(figure.high):+.1f})"
+    return f"{_share(figure.value):+.1f} ({_share(figure.low):+.0f} to {_share(figure.high):+.0f})"
 
 
 def _share(value: float | None) -> float:

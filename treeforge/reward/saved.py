@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from treeforge.reward.prompts import PROMPT
 from treeforge.reward.rows import Counts
 from treeforge.reward.settings import BaseTraining, Head
 from treeforge.store.files import atomic_file
+from treeforge.store.lock import LOCK, take_lock
 
 VERSION = 1
 STARTED = "training.json"
-_DONE = "reward.json"
+CHECKPOINTS = "checkpoints"
+DONE = "reward.json"
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,13 +66,13 @@ def write_saved(out: Path, saved: Saved) -> None:
     """Write `reward.json` and, before it, the card and its diagram: a folder with the former is whole."""
     write_text(out / "reliability.svg", diagram(saved.measures))
     write_text(out / "README.md", card(saved))
-    write_text(out / _DONE, msgspec.json.format(msgspec.json.encode(saved), indent=2).decode() + "\n")
+    write_text(out / DONE, msgspec.json.format(msgspec.json.encode(saved), indent=2).decode() + "\n")
 
 
 def read_saved(folder: Path) -> Saved | None:
     """What stands in a folder; None where there is none. Raises `DataError` for one of another kind or version, and
     `ConfigError` for a model that was trained for another prompt format."""
-    path = folder / _DONE
+    path = folder / DONE
     if not path.exists():
         return None
     try:
@@ -87,8 +90,22 @@ def read_saved(folder: Path) -> Saved | None:
         raise DataError(f"is damaged: {error}", path=path, fix="Train the model again") from None
 
 
-def begin(out: Path, config: BaseTraining, files: Mapping[str, str]) -> None:
-    """Start or go on with a training in `out`. Raises `ConfigError` where another stands there."""
+@contextmanager
+def begin(out: Path, config: BaseTraining, files: Mapping[str, str], done: str) -> Iterator[None]:
+    """Start or go on with a training in `out`, which no other process does meanwhile; `done`: the file that ends it.
+
+    Raises `ConfigError` where another training stands there, `RunLockedError` where one is at work.
+    """
+    _start(out, config, files)
+    if (out / done).exists():
+        yield
+        return
+    with take_lock(out):
+        _start(out, config, files)
+        yield
+
+
+def _start(out: Path, config: BaseTraining, files: Mapping[str, str]) -> None:
     now = {"settings": to_dict(config), "files": dict(files)}
     path = out / STARTED
     if path.exists():
@@ -106,9 +123,12 @@ def begin(out: Path, config: BaseTraining, files: Mapping[str, str]) -> None:
     write_text(path, msgspec.json.format(msgspec.json.encode(now), indent=2).decode() + "\n")
 
 
-def finish(out: Path, checkpoints: str) -> None:
+def finish(out: Path) -> None:
     """Remove what only an unfinished training needs."""
-    shutil.rmtree(out / checkpoints, ignore_errors=True)
+    shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+    for path in (*out.glob("reference-*.npy"), out / LOCK):
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def card(saved: Saved) -> str:

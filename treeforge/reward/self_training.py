@@ -60,10 +60,17 @@ def train_policy(
         train=_draw(found.train, config.limit, config.seed), validation=_draw(found.validation, config.eval_limit, 0)
     )
     ask = prompter(config.prompt, data)
-    begin(out, config, found.files)
-    if (out / _DONE).exists():
-        report(f"{out} is trained already")
-        return _read(out)
+    with begin(out, config, found.files, _DONE):
+        if (out / _DONE).exists():
+            report(f"{out} is trained already")
+            finish(out)
+            return _read(out)
+        return _train(found, ask, out, config, report)
+
+
+def _train(
+    found: Trajectories, ask: Prompter, out: Path, config: PolicyTraining, report: Callable[[str], None]
+) -> TrainedPolicy:
     transformers = need_transformers()
     report(f"{len(found.train):,} trajectories to learn from ({found.left_out:,} left out); loading {config.model}")
     transformers.set_seed(config.seed)
@@ -89,8 +96,7 @@ def train_policy(
     training.run(trainer, out, report)
     report("writing the model")
     loss = trainer.evaluate()["eval_loss"] if len(held) else None
-    training.merged(trainer.model).save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    training.save(trainer, tokenizer, out)
     saved = TrainedPolicy(
         base=config.model,
         settings=to_dict(config),
@@ -103,8 +109,8 @@ def train_policy(
         loss=loss,
     )
     _write(out, saved, found)
-    finish(out, training.CHECKPOINTS)
     reference.remove()
+    finish(out)
     return saved
 
 

@@ -15,7 +15,7 @@ from treeforge.reward.encode import padded
 from treeforge.reward.heads import Judge, chances, need_transformers, open_judge
 from treeforge.reward.measures import Measures, measure
 from treeforge.reward.rows import Counts, Rows
-from treeforge.reward.saved import Saved, begin, finish, read_saved, write_saved
+from treeforge.reward.saved import DONE, Saved, begin, finish, read_saved, write_saved
 from treeforge.reward.settings import TrainConfig
 
 if TYPE_CHECKING:
@@ -40,14 +40,16 @@ def train(data: Path | str, out: Path, config: TrainConfig, progress: Callable[[
     found = found._replace(
         train=found.train.draw(config.limit, config.seed), validation=found.validation.first_problems(config.eval_limit)
     )
-    begin(out, config, found.files)
-    if (done := read_saved(out)) is not None:
-        report(f"{out} is trained already")
-        return done
-    need_transformers()
-    report(f"{len(found.train):,} rows to learn from, {len(found.validation):,} to measure by; loading {config.model}")
-    judge = open_judge(config.model, config.head, config.window, seed=config.seed)
-    return _train(judge, found, out, config, report)
+    with begin(out, config, found.files, DONE):
+        if (done := read_saved(out)) is not None:
+            report(f"{out} is trained already")
+            finish(out)
+            return done
+        need_transformers()
+        rows, held = len(found.train), len(found.validation)
+        report(f"{rows:,} rows to learn from, {held:,} to measure by; loading {config.model}")
+        judge = open_judge(config.model, config.head, config.window, seed=config.seed)
+        return _train(judge, found, out, config, report)
 
 
 def _train(judge: Judge, data: TrainingData, out: Path, config: TrainConfig, report: Progress) -> Saved:
@@ -75,8 +77,7 @@ def _train(judge: Judge, data: TrainingData, out: Path, config: TrainConfig, rep
     training.run(trainer, out, report)
     report("writing the model")
     measured = _measured(data.validation, chances(trainer.predict(held).predictions), paths) if evaluate else None
-    training.merged(trainer.model).save_pretrained(out)
-    judge.tokenizer.save_pretrained(out)
+    training.save(trainer, judge.tokenizer, out)
     saved = Saved(
         task=config.task,
         head=config.head,
@@ -91,7 +92,7 @@ def _train(judge: Judge, data: TrainingData, out: Path, config: TrainConfig, rep
         measures=measured or measure(np.zeros(0, dtype=np.int8), np.zeros(0)),
     )
     write_saved(out, saved)
-    finish(out, training.CHECKPOINTS)
+    finish(out)
     return saved
 
 

@@ -6,7 +6,10 @@ Imports torch: only what trains imports this module.
 from __future__ import annotations
 
 import math
+import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +17,17 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from transformers.trainer_utils import get_last_checkpoint
 
-from treeforge.errors import TrainingError
+from treeforge.errors import StorageError, TrainingError
 from treeforge.reward.heads import is_memory
+from treeforge.reward.saved import CHECKPOINTS
 from treeforge.reward.settings import BaseTraining
+from treeforge.store.files import storage_error
 
 Progress = Callable[[str], None]
-CHECKPOINTS = "checkpoints"
+_STATE = "trainer_state.json"
 _BUCKET = 64
 """Batches within which rows are sorted by length."""
 _CHECKPOINTING = next(
@@ -76,6 +82,10 @@ class BucketTrainer(transformers.Trainer):  # type: ignore[misc]
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthBuckets:
         return self._buckets
 
+    def _save_checkpoint(self, *arguments: Any, **named: Any) -> None:
+        with _saving(Path(self.args.output_dir)):
+            super()._save_checkpoint(*arguments, **named)
+
 
 class Guard(transformers.TrainerCallback):  # type: ignore[misc]
     """Stops before a checkpoint with weights that are no numbers is written, and tells how it goes."""
@@ -105,6 +115,21 @@ _SHOWN = {
     "eval_calibration_error": "calibration error",
     "eval_first_error_f1": "first-error F1",
 }
+
+
+class EarlyStop(transformers.EarlyStoppingCallback):  # type: ignore[misc]
+    """Goes on counting where a training goes on: the Trainer's own would begin anew, and stop later."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        """Take up the count of the checkpoint."""
+        super().on_train_begin(args, state, control, **rest)
+        self.early_stopping_patience_counter = _without_improvement(state)
+
+
+def _without_improvement(state: Any) -> int:
+    """Evaluations without one, up to this checkpoint's."""
+    kept = state.stateful_callbacks.get(EarlyStop.__name__) or {}
+    return int(kept.get("attributes", {}).get("early_stopping_patience_counter", 0))
 
 
 class NotFiniteError(Exception):
@@ -165,7 +190,7 @@ def callbacks(config: BaseTraining, report: Progress, *, evaluate: bool) -> list
     """The guard and, where there is something to measure it by, the early stop."""
     found: list[Any] = [Guard(report)]
     if evaluate and config.patience:
-        found.append(transformers.EarlyStoppingCallback(early_stopping_patience=config.patience))
+        found.append(EarlyStop(early_stopping_patience=config.patience))
     return found
 
 
@@ -175,6 +200,8 @@ def with_lora(model: Any, rank: int, kind: str) -> Any:
         return model
     import peft
 
+    # peft asks models for an attribute whose name transformers 5 changed.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     heads = ["score"] if kind == "SEQ_CLS" and hasattr(model, "score") else None
     settings = peft.LoraConfig(
         task_type=kind, r=rank, lora_alpha=2 * rank, target_modules="all-linear", modules_to_save=heads
@@ -187,19 +214,48 @@ def merged(model: Any) -> Any:
     return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
 
 
+def save(trainer: Any, tokenizer: Any, out: Path) -> None:
+    """Write the trained model, plain, with its tokenizer. Raises `StorageError`."""
+    model = merged(trainer.model)
+    with _saving(out):
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+
+
+@contextmanager
+def _saving(place: Path) -> Iterator[None]:
+    """What torch and safetensors raise where a disk is full, as `StorageError`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, place) from error
+    except (RuntimeError, SafetensorError) as error:
+        if is_memory(error):
+            raise
+        reason = str(error).strip().splitlines()[0][:200]
+        free = f"{shutil.disk_usage(place).free / 2**20:,.0f} MiB are free there"
+        raise StorageError(
+            f"{place} cannot be written ({reason}); {free}. Make room, then run the same command again"
+        ) from error
+
+
 def run(trainer: Any, out: Path, report: Progress) -> None:
-    """Train, from the last checkpoint where there is one.
+    """Train, from the last checkpoint where there is one. A training that had ended is not gone on with: its weights
+    are loaded.
 
     Raises `TrainingError`: where the loss is no number (the checkpoints stay), and where memory does not suffice.
+    `StorageError` where a checkpoint cannot be written.
     """
     place = out / CHECKPOINTS
-    last = get_last_checkpoint(str(place)) if place.is_dir() else None
-    if last is not None:
-        report(f"goes on from {Path(last).name}")
+    last = last_whole(place)
     try:
-        trainer.train(resume_from_checkpoint=last)
+        if last is not None:
+            report(f"goes on from {last.name}")
+            if _take_ended(trainer, last):
+                return
+        trainer.train(resume_from_checkpoint=None if last is None else str(last))
     except NotFiniteError as error:
-        kept = get_last_checkpoint(str(place)) if place.is_dir() else None
+        kept = last_whole(place)
         where = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written yet"
         step = trainer.state.global_step if error.step is None else error.step
         raise TrainingError(
@@ -213,6 +269,35 @@ def run(trainer: Any, out: Path, report: Progress) -> None:
             "memory does not suffice. Halve --batch (and double --accumulate to keep the steps alike), train with "
             "--lora 16, with --gradient-checkpointing, or a shorter --window; the same command then needs another --out"
         ) from error
+
+
+def last_whole(place: Path) -> Path | None:
+    """The last checkpoint in a folder. What a kill or a full disk left half-written is removed: the Trainer would load
+    it. The state is what it writes last."""
+    while place.is_dir() and (name := get_last_checkpoint(str(place))) is not None:
+        found = Path(name)
+        try:
+            transformers.TrainerState.load_from_json(str(found / _STATE))
+        except (OSError, ValueError, TypeError):
+            shutil.rmtree(found, ignore_errors=True)
+            if found.exists():
+                raise StorageError(f"{found} is half-written and cannot be removed; remove it by hand") from None
+        else:
+            return found
+    return None
+
+
+def _take_ended(trainer: Any, last: Path) -> bool:
+    """Whether the training had ended with its last checkpoint; then the trainer has its state and weights."""
+    state = transformers.TrainerState.load_from_json(str(last / _STATE))
+    stops = (one for one in trainer.callback_handler.callbacks if isinstance(one, EarlyStop))
+    stopped = any(_without_improvement(state) >= one.early_stopping_patience for one in stops)
+    if state.global_step < trainer.args.max_steps and not stopped:
+        return False
+    best = state.best_global_step if trainer.args.load_best_model_at_end else None
+    trainer.state = state
+    trainer._load_from_checkpoint(str(last.with_name(f"checkpoint-{best}") if best else last))
+    return True
 
 
 def history(trainer: Any) -> Sequence[dict[str, float]]:

@@ -13,14 +13,14 @@ from typing import IO
 from treeforge.errors import RunLockedError
 from treeforge.store.files import storage_error
 
-_NAME = ".lock"
+LOCK = ".lock"
 _ATTEMPTS, _BETWEEN = 4, 0.02
 """How often the lock is asked for, and the seconds between."""
 
 
 def take_lock(folder: Path) -> IO[bytes]:
     """Lock the folder until the stream is closed. `RunLockedError` where another process has it."""
-    file = folder / _NAME
+    file = folder / LOCK
     try:
         stream = file.open("ab")
     except OSError as error:
@@ -43,7 +43,7 @@ def take_lock(folder: Path) -> IO[bytes]:
 def is_locked(folder: Path) -> bool | None:
     """Whether a process has the folder's lock; None where that cannot be told."""
     try:
-        with (folder / _NAME).open("rb") as stream:
+        with (folder / LOCK).open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (FileNotFoundError, BlockingIOError) as error:
         return isinstance(error, BlockingIOError)
