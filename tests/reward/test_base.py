@@ -89,4 +89,6 @@ def test_the_aggregates_have_names():
     assert check_aggregate("mean") == "mean"
     with pytest.raises(ConfigError, match="hierarchical"):
         check_aggregate("median")
+    with pytest.raises(ConfigError, match="hierarchical"):
+        SolutionScores((0.3,)).aggregate("median")
     assert [default_aggregate(task) for task in ("orm", "prm", "hrm")] == ["last", "min", "hierarchical"]

@@ -69,6 +69,7 @@ def test_a_run_is_made_and_evaluated_without_models(treeforge, problem_file, tmp
     # The same command goes on, here with nothing to do; RUN alone is enough.
     assert treeforge(*made)[:2] == (0, out)
     assert treeforge(tmp_path / "run", "--n", "4,2,1")[:2] == (0, out)
+    assert treeforge(tmp_path / "run")[:2] == (0, out)
 
 
 def test_models_are_asked_once(run, treeforge, tmp_path):

@@ -123,6 +123,7 @@ def test_a_large_file_is_scored_in_parts_and_told(tmp_path):
         ("file.txt", "it is a file"),
         ("empty", "holds no reward.json"),
         ("half", "its training has not ended. The same `treeforge train` command"),
+        ("policy", "it is a policy, of --task policy"),
         ("plain", "a model without a reward.json"),
         ("run", "it is a run. Train one from its export"),
         ("damaged", "is damaged"),
@@ -133,6 +134,7 @@ def test_a_large_file_is_scored_in_parts_and_told(tmp_path):
 def test_what_is_no_reward_model(tmp_path, name, said, capsys):
     (tmp_path / "file.txt").write_text("mine")
     files = {"half": "training.json", "plain": "config.json", "run": "manifest.json", "empty": "notes.txt"}
+    files["policy"] = "policy.json"
     texts = {"damaged": "{", "newer": '{"version": 99}', "foreign": '{"version": 1, "prompt": "other/9"}'}
     for folder in {**files, **texts}:
         (tmp_path / folder).mkdir()

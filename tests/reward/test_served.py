@@ -126,7 +126,7 @@ def test_a_server_without_classes():
         ("token", {"listed": ("x",)}, "neither [+] nor - is among"),
         ("classifier", {"reply": {"data": []}}, "5 of 5 windows have no answer"),
         ("classifier", {"reply": {"data": "x"}}, "TypeError"),
-        ("classifier", {"reply": {"data": [{"index": 9, "probs": [0.5, 0.5]}]}}, "IndexError"),
+        ("classifier", {"reply": {"data": [{"index": 9, "probs": [0.5, 0.5]}]}}, "index 9 of 5"),
         ("soft", {"reply": {"data": [{"index": i, "probs": [7.5]} for i in range(5)]}}, r"not within \[0, 1\]"),
         ("token", {"reply": {"choices": [{"index": 0, "logprobs": None}]}}, "TypeError"),
         ("token", {"reply": {"choices": [{"index": 0, "logprobs": {"content": []}}]}}, "IndexError"),

@@ -35,6 +35,23 @@ def test_bad_data_comes_before_a_model(tmp_path, capsys):
 
 
 @pytest.mark.train
+def test_a_base_that_is_no_model_does_not_take_the_folder(base, hrm_file, tmp_path, capsys):
+    out, options = tmp_path / "out", ["--epochs", 1, "--set", "evals=1", "--set", "window=64"]
+    assert run(hrm_file, "--out", out, "--model", tmp_path / "typo", *options) == 2
+    assert "there is no such folder" in capsys.readouterr().err
+    assert not out.exists()
+    assert run(hrm_file, "--out", out, "--model", base, *options) == 0
+    assert (out / "model.safetensors").stat().st_mode == (out / "config.json").stat().st_mode
+
+
+@pytest.mark.train
+def test_which_weights_are_kept_is_said(base, hrm_file, tmp_path, capsys):
+    options = ["--lr", 1, "--epochs", 4, "--set", "evals=8", "--set", "patience=2", "--set", "window=64"]
+    assert run(hrm_file, "--out", tmp_path / "out", "--model", base, *options) == 0
+    assert "stopped early at step" in capsys.readouterr().err
+
+
+@pytest.mark.train
 def test_from_rows_to_a_model(base, hrm_file, tmp_path, capsys):
     settings = tmp_path / "settings.toml"
     settings.write_text("epochs = 9\nwindow = 128\nbatch = 16\n")

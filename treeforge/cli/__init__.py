@@ -61,7 +61,10 @@ def invoke(arguments: list[str]) -> int:
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         if code == _EXIT_INTERRUPTED:
-            print("treeforge: stopped. A run that was going on can be resumed: treeforge resume RUN", file=sys.stderr)
+            advice = "A run that was going on can be resumed: treeforge resume RUN"
+            if arguments[:1] == ["train"]:
+                advice = "The same command goes on with the training"
+            print(f"treeforge: stopped. {advice}", file=sys.stderr)
             return _EXIT_TERMINATED if terminated else _EXIT_INTERRUPTED
         return code
     except TreeforgeError as error:

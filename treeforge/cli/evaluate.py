@@ -38,7 +38,14 @@ def evaluate(
             help="Reward models: folders of `treeforge train`, or http(s)://… of a server. May be repeated.",
         ),
     ] = None,
-    n: Annotated[str, typer.Option("--n", metavar="N,N,…", help="Solutions to choose among.")] = "1,2,4,8,16,24",
+    n: Annotated[
+        str | None,
+        typer.Option(
+            "--n",
+            metavar="N,N,…",
+            help="Solutions to choose among; 1,2,4,8,16,24 if not given, of a run of best-of-n those that it has.",
+        ),
+    ] = None,
     aggregate: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,7 +137,7 @@ def evaluate(
         raise ConfigError(f"{given[0]}: name the problems to sample solutions of as well (--problems FILE)")
     if problems is not None and run is None:
         raise ConfigError("--problems: name RUN too, the run folder that the solutions are sampled into")
-    sizes = check_sizes(_numbers(n))
+    sizes = _default_sizes(run) if n is None else check_sizes(_numbers(n))
     places, aggregates = _listed(reward), [check_aggregate(how) for how in _listed(aggregate)]
     people = {name: file for name, file in (("processbench", processbench), ("prm800k", prm800k)) if file is not None}
     if not places and (aggregates or batch):
@@ -158,6 +165,19 @@ def evaluate(
         options.print_json({"evaluation": found, "steps": steps})
     else:
         _print(found, steps)
+
+
+def _default_sizes(run: Path | None) -> tuple[int, ...]:
+    """The paper's N; of a run that samples fewer solutions, those up to its number."""
+    from treeforge.reward.evaluate import SIZES
+    from treeforge.store.run import RunFolder
+
+    if run is None or not (run / "manifest.json").exists():
+        return SIZES
+    folder = RunFolder.open(run)
+    if folder.strategy != "best-of-n":
+        return SIZES
+    return tuple(size for size in SIZES if size <= int(folder.manifest["recipe"]["search"]["solutions"]))
 
 
 def _numbers(text: str) -> list[int]:

@@ -75,6 +75,8 @@ def score(
 
     if out is not None:
         options.check_written("--out", out, solutions)
+        if "://" not in model and Path(model).expanduser().resolve() in out.resolve().parents:
+            raise ConfigError(f"--out: {out} is in the folder of the model; name a file elsewhere")
     options.check_of_format(format, {"--tag": (tag, "math-shepherd")})
     if format is not None and solution_field is not None:
         raise ConfigError(f"--solution-field is for plain rows; leave it or --format {format} out")

@@ -79,11 +79,11 @@ class SolutionScores(msgspec.Struct, frozen=True):
         """One score for the solution, in [0, 1]; 0 for one without steps.
 
         `min`, `product`, `mean` and `last` are of `single`; `hierarchical` is the least of `hierarchical()`, which
-        without pairs is `min`.
+        without pairs is `min`. Raises `ConfigError` for what is none of these.
         """
         if not self.single:
             return 0.0
-        match how:
+        match check_aggregate(how):
             case "min":
                 return min(self.single)
             case "product":

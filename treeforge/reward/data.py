@@ -161,6 +161,8 @@ def _windows(row: At, task: Task, *, hnc: bool) -> Iterator[tuple[Any, ...]]:
         yield _row(question, "", row["completion"], row["label"], None, problem, single=False)
     elif shape == "hrm":
         span, grown = names["span"], not names.get("compressed")
+        if span not in (1, 2) or isinstance(span, bool):
+            raise row["span"].error("is neither 1 (a step) nor 2 (two consecutive steps)", "Correct the row")
         if (span == 1 or task == "hrm") and (grown or (hnc and task == "hrm")):
             previous = row["previous"].text()
             single = span == 1 and grown

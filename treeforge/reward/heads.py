@@ -98,12 +98,14 @@ def load_model(place: str, kind: Any, **more: Any) -> tuple[Any, Any]:
     import torch
 
     transformers = need_transformers()
+    from safetensors import SafetensorError
+
     folder = resolve(place)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         model = kind.from_pretrained(folder, dtype=torch.float32, **more)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
         fix = "Name a folder in Hugging Face's format, a model on the Hub, a .gguf file, or one of `treeforge models`"
         raise ConfigError(f"{place} is no model that can be loaded: {reason}. {fix}") from error
     return model, tokenizer

@@ -141,4 +141,4 @@ def _points(share: float, digits: int) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{value:.{2 + digits}f}"
+    return f"{round(value, 2 + digits) + 0.0:.{2 + digits}f}"  # no -0

@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from treeforge.configuration import differences, to_dict
-from treeforge.errors import ConfigError, DataError
+from treeforge.errors import ConfigError, DataError, MissingExtraError
 from treeforge.reward.base import Task
 from treeforge.reward.measures import Measures
 from treeforge.reward.prompts import PROMPT
@@ -24,6 +24,7 @@ VERSION = 1
 STARTED = "training.json"
 CHECKPOINTS = "checkpoints"
 DONE = "reward.json"
+POLICY = "policy.json"
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     head: Head
     prompt: str = PROMPT
     """The format of the texts it was trained on (`treeforge.reward.prompts`)."""
-    window: int
+    window: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
     """Tokens."""
     base: str
     """The model it was trained from."""
@@ -86,7 +87,7 @@ def read_saved(folder: Path) -> Saved | None:
         if version != VERSION:
             raise DataError(f"is of version {version!r}, not {VERSION}", path=path, fix="Train it again")
         return msgspec.convert(data, Saved)
-    except (msgspec.DecodeError, msgspec.ValidationError, OSError) as error:
+    except (msgspec.DecodeError, msgspec.ValidationError, OSError, RecursionError) as error:
         raise DataError(f"is damaged: {error}", path=path, fix="Train the model again") from None
 
 
@@ -94,7 +95,9 @@ def read_saved(folder: Path) -> Saved | None:
 def begin(out: Path, config: BaseTraining, files: Mapping[str, str], done: str) -> Iterator[None]:
     """Start or go on with a training in `out`, which no other process does meanwhile; `done`: the file that ends it.
 
-    Raises `ConfigError` where another training stands there, `RunLockedError` where one is at work.
+    A training that cannot begin (a base that is no model, a library that is missing) leaves nothing there, so that the
+    corrected command may name the same folder. Raises `ConfigError` where another training stands there,
+    `RunLockedError` where one is at work.
     """
     _start(out, config, files)
     if (out / done).exists():
@@ -102,17 +105,25 @@ def begin(out: Path, config: BaseTraining, files: Mapping[str, str], done: str) 
         return
     with take_lock(out):
         _start(out, config, files)
-        yield
+        try:
+            yield
+        except (ConfigError, MissingExtraError):
+            _take_back(out)
+            raise
 
 
 def _start(out: Path, config: BaseTraining, files: Mapping[str, str]) -> None:
     now = {"settings": to_dict(config), "files": dict(files)}
     path = out / STARTED
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; name another --out, a folder")
     if path.exists():
         try:
-            before = msgspec.json.decode(path.read_bytes())
-        except msgspec.DecodeError:
-            before = {}
+            before = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        except (msgspec.DecodeError, OSError, RecursionError):
+            raise ConfigError(
+                f"{path} is damaged, and does not say what training stands there; name another --out"
+            ) from None
         changed = differences(before, now)
         if changed:
             lines = "\n".join(f"  {key}: {old!r} there, {new!r} now" for key, (old, new) in changed.items())
@@ -121,6 +132,15 @@ def _start(out: Path, config: BaseTraining, files: Mapping[str, str]) -> None:
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is there already and holds no training; name another --out")
     write_text(path, msgspec.json.format(msgspec.json.encode(now), indent=2).decode() + "\n")
+
+
+def _take_back(out: Path) -> None:
+    """Remove the beginning of a training of which nothing is there yet."""
+    with suppress(OSError):
+        if {path.name for path in out.iterdir()} <= {STARTED, LOCK}:
+            (out / STARTED).unlink(missing_ok=True)
+            (out / LOCK).unlink(missing_ok=True)
+            out.rmdir()
 
 
 def finish(out: Path) -> None:

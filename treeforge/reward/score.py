@@ -26,7 +26,7 @@ from treeforge.reward.base import (
     default_aggregate,
     score_solutions,
 )
-from treeforge.reward.saved import STARTED, Saved, read_saved
+from treeforge.reward.saved import POLICY, STARTED, Saved, read_saved
 from treeforge.search.given import lacks_end
 
 PART = 1024
@@ -84,6 +84,8 @@ def saved_in(folder: Path) -> Saved:
         what = "it is a file. Name the folder that `treeforge train` made"
     elif (saved := read_saved(folder)) is not None:
         return saved
+    elif (folder / POLICY).exists():
+        what = "it is a policy, of --task policy. Name one that was trained with --task orm, prm or hrm"
     elif (folder / STARTED).exists():
         what = "its training has not ended. The same `treeforge train` command goes on with it"
     elif (folder / "config.json").exists():

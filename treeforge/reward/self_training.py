@@ -18,11 +18,9 @@ from treeforge.errors import DataError
 from treeforge.reward.encode import pad_token
 from treeforge.reward.heads import load_model, need_transformers
 from treeforge.reward.rows import Counts
-from treeforge.reward.saved import begin, finish, write_text
+from treeforge.reward.saved import POLICY, begin, finish, write_text
 from treeforge.reward.settings import PolicyTraining
 from treeforge.reward.trajectories import Prompter, Trajectories, Trajectory, prompter, read_trajectories
-
-_DONE = "policy.json"
 
 
 class TrainedPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +58,8 @@ def train_policy(
         train=_draw(found.train, config.limit, config.seed), validation=_draw(found.validation, config.eval_limit, 0)
     )
     ask = prompter(config.prompt, data)
-    with begin(out, config, found.files, _DONE):
-        if (out / _DONE).exists():
+    with begin(out, config, found.files, POLICY):
+        if (out / POLICY).exists():
             report(f"{out} is trained already")
             finish(out)
             return _read(out)
@@ -95,6 +93,7 @@ def _train(
     )
     training.run(trainer, out, report)
     report("writing the model")
+    trainer.remove_callback(training.Guard)  # it has told this figure already
     loss = trainer.evaluate()["eval_loss"] if len(held) else None
     training.save(trainer, tokenizer, out)
     saved = TrainedPolicy(
@@ -158,7 +157,7 @@ def _counts(rows: list[Trajectory]) -> Counts:
 
 
 def _read(out: Path) -> TrainedPolicy:
-    path = out / _DONE
+    path = out / POLICY
     try:
         return msgspec.json.decode(path.read_bytes(), type=TrainedPolicy)
     except (msgspec.DecodeError, OSError) as error:
@@ -182,9 +181,14 @@ def _write(out: Path, saved: TrainedPolicy, found: Trajectories) -> None:
         "",
         "Loss: language modelling + lambda * log(1 + KL(reference || policy)) (HRM, arXiv 2503.13551, Section 4).",
         "",
+        "## Data",
+        "",
         *(f"- `{name}` {digest}" for name, digest in saved.files.items()),
+        "",
+        "## Settings",
+        "",
         *(f"- `{name}`: `{value}`" for name, value in saved.settings.items()),
         "",
     ]
     write_text(out / "README.md", "\n".join(lines))
-    write_text(out / _DONE, msgspec.json.format(msgspec.json.encode(saved), indent=2).decode() + "\n")
+    write_text(out / POLICY, msgspec.json.format(msgspec.json.encode(saved), indent=2).decode() + "\n")

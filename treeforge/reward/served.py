@@ -33,6 +33,7 @@ API_KEY = "TREEFORGE_API_KEY"
 _AT_ONCE = 8  # requests
 _BATCH = 32  # windows of one request
 _TOP = 20  # most likely tokens that are asked for; vLLM's default limit
+_ROUNDING = 0.02  # of chances that add up to 1, in bfloat16
 _MOST_SECONDS = 30.0  # between two attempts
 _FORM = "write http://HOST:PORT?folder=FOLDER, or http://HOST:PORT?task=prm&head=classifier"
 
@@ -195,7 +196,7 @@ class ServedModel(LoadedModel):
         read = _verdicts if self._at.head == "token" else _classes
         try:
             return read(reply, len(batch), self._at.head)
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
             said = client.one_line(str(reply))[:200]
             reason = f"{type(error).__name__}: {error}" if not isinstance(error, _UnfitError) else str(error)
             raise ConfigError(
@@ -222,7 +223,10 @@ def _classes(reply: dict[str, Any], count: int, head: Head) -> list[float]:
         probs = entry["probs"]
         if len(probs) != wanted:
             raise _UnfitError(f"{len(probs)} classes, not {wanted}")
-        found[entry["index"]] = float(probs[-1])
+        chances_ = [float(chance) for chance in probs]
+        if wanted > 1 and abs(sum(chances_) - 1) > _ROUNDING:
+            raise _UnfitError("the chances of the classes do not add up to 1")
+        found[_place(found, entry["index"])] = chances_[-1]
     return _whole(found)
 
 
@@ -240,8 +244,15 @@ def _verdicts(reply: dict[str, Any], count: int, head: Head) -> list[float]:
         # One that is not listed is at most as likely as the last that is.
         least = min(top.values())
         verdict = [[float(top.get(token, least)) for token in (WRONG, RIGHT)]]
-        found[choice["index"]] = float(chances(np.array(verdict))[0])
+        found[_place(found, choice["index"])] = float(chances(np.array(verdict))[0])
     return _whole(found)
+
+
+def _place(found: Sequence[float], index: Any) -> int:
+    """Where an answer belongs, which no other one has."""
+    if type(index) is not int or not 0 <= index < len(found) or not math.isnan(found[index]):
+        raise _UnfitError(f"index {str(index)[:20]} of {len(found)} windows is none, or there twice")
+    return index
 
 
 def _whole(found: list[float]) -> list[float]:

@@ -29,7 +29,7 @@ class BaseTraining(Config, frozen=True, kw_only=True):
     lora: int = 0
     """Rank of LoRA on all linear layers (peft), scale 2; 0 trains all weights."""
     warmup: float = 0.03
-    """Share of the steps over which the learning rate rises."""
+    """Share of the steps, rounded down, over which the learning rate rises."""
     weight_decay: float = 0.01
     gradient_checkpointing: bool = False
     """Less memory for a third more time."""

@@ -162,7 +162,7 @@ def arguments(config: BaseTraining, out: Path, rows: int, *, evaluate: bool) -> 
         gradient_accumulation_steps=config.accumulate,
         learning_rate=config.lr,
         lr_scheduler_type="cosine",
-        warmup_steps=math.ceil(config.warmup * steps),
+        warmup_steps=int(config.warmup * steps),
         weight_decay=config.weight_decay,
         **({_CHECKPOINTING: True} if config.gradient_checkpointing else {}),
         bf16=bf16,
@@ -220,6 +220,8 @@ def save(trainer: Any, tokenizer: Any, out: Path) -> None:
     with _saving(out):
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)
+        for weights in out.glob("*.safetensors"):  # safetensors writes files that nobody else can read
+            shutil.copymode(out / "config.json", weights)
 
 
 @contextmanager
@@ -232,7 +234,7 @@ def _saving(place: Path) -> Iterator[None]:
     except (RuntimeError, SafetensorError) as error:
         if is_memory(error):
             raise
-        reason = str(error).strip().splitlines()[0][:200]
+        reason = " ".join(str(error).split())[:200]
         free = f"{shutil.disk_usage(place).free / 2**20:,.0f} MiB are free there"
         raise StorageError(
             f"{place} cannot be written ({reason}); {free}. Make room, then run the same command again"
@@ -254,6 +256,7 @@ def run(trainer: Any, out: Path, report: Progress) -> None:
             if _take_ended(trainer, last):
                 return
         trainer.train(resume_from_checkpoint=None if last is None else str(last))
+        _tell_kept(trainer, report)
     except NotFiniteError as error:
         kept = last_whole(place)
         where = f"the last good checkpoint is {kept}" if kept else "no checkpoint was written yet"
@@ -269,6 +272,14 @@ def run(trainer: Any, out: Path, report: Progress) -> None:
             "memory does not suffice. Halve --batch (and double --accumulate to keep the steps alike), train with "
             "--lora 16, with --gradient-checkpointing, or a shorter --window; the same command then needs another --out"
         ) from error
+
+
+def _tell_kept(trainer: Any, report: Progress) -> None:
+    """Where the training stopped early, or the weights that are kept are not the last ones."""
+    step, kept, all_ = trainer.state.global_step, trainer.state.best_global_step, trainer.args.max_steps
+    if trainer.args.load_best_model_at_end and kept and kept != all_:
+        stopped = f"stopped early at step {step:,} of {all_:,}; " if step < all_ else ""
+        report(f"{stopped}kept: the weights of step {kept:,}, with the lowest held-out loss")
 
 
 def last_whole(place: Path) -> Path | None:

@@ -117,7 +117,10 @@ def _of_steps(steps: StepsConfig) -> Prompter:
 
 def _chat(tokenizer: Any, messages: list[dict[str, str]]) -> str:
     if not tokenizer.chat_template:
-        raise ConfigError("the base's tokenizer has no chat template; name a preset: --set prompt=smollm")
+        raise ConfigError(
+            "the base's tokenizer has no chat template, which this prompt needs; name a preset that needs none: "
+            "--set prompt=smollm"
+        )
     started = messages[-1]["role"] == "assistant"
     text: str = tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=not started, continue_final_message=started
