@@ -53,5 +53,5 @@ def trained(base, tmp_path_factory):
     found = {}
     for head in HEADS:
         found[head] = folder / head
-        train(rows, found[head], TrainConfig(model=str(base), head=head, epochs=4, lr=5e-3, window=128, evals=1))
+        train(rows, found[head], TrainConfig(model=str(base), head=head, epochs=8, lr=5e-3, window=128, evals=1))
     return found

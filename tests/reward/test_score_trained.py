@@ -28,9 +28,10 @@ def windows(count):
 
 @pytest.mark.parametrize("head", HEADS)
 def test_a_trained_model_knows_right_steps(head, trained):
-    scores = load_reward_model(str(trained[head])).score("question 3", ["yes 1\n", "no  2\n", "yes 3\n"])
-    assert scores.single[0] > scores.single[1] < scores.single[2]
-    assert len(scores.pairs) == 2
+    model = load_reward_model(str(trained[head]))
+    right, wrong = (model.score("question 3", [step]).single[0] for step in ("yes 1\n", "no  2\n"))
+    assert right > 0.5 > wrong
+    assert len(model.score("question 3", ["yes 1\n", "no  2\n", "yes 3\n"]).pairs) == 2
 
 
 @pytest.mark.parametrize("head", HEADS)
