@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 TRAIN ?= .venv-train
+TRAIN_TESTS ?= -m "not vllm" tests/reward tests/export/test_training.py tests/export/test_tokenizer.py
 
 .PHONY: demo test test-slow test-all test-train test-vllm test-vllm-all lint format bench docs clean
 
@@ -31,8 +32,7 @@ $(TRAIN)/.installed: pyproject.toml
 	touch $@
 
 test-train: $(TRAIN)/.installed  ## Reward models are trained, and formats take a step in current trl and transformers (1.9 GB)
-	OMP_NUM_THREADS=1 $(TRAIN)/bin/python -m pytest -n auto -m "not vllm" \
-		tests/reward tests/export/test_training.py tests/export/test_tokenizer.py
+	OMP_NUM_THREADS=1 $(TRAIN)/bin/python -m pytest -n auto $(TRAIN_TESTS)
 
 test-vllm:  ## The vllm policy on real vLLM on the CPU, in an environment of its own (3 GB)
 	PYTHON=$(PYTHON) bash scripts/test_vllm.sh
