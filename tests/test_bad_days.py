@@ -250,6 +250,7 @@ def test_a_fleet_in_a_storm_leaves_no_trace(tmp_path, impatient, seed):
     assert same_tables(tmp_path / "calm", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_fleet_that_is_gone_stops_the_run_and_another_one_resumes_it(tmp_path):
     file = tmp_path / "fleet.txt"
     with MisbehavingServer() as server:

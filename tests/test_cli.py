@@ -264,6 +264,7 @@ def test_version_and_help(treeforge):
     assert "resume" in treeforge("--help")[1]
 
 
+@pytest.mark.slow
 def test_the_command_reference_is_current():
     make = runpy.run_path(str(ROOT / "scripts" / "make_command_reference.py"))["reference"]
     assert (ROOT / "docs" / "commands.md").read_text() == make(), "run `make docs`"

@@ -97,6 +97,7 @@ def test_a_crashed_server_is_started_again_at_its_address(tmp_path):
     until_dead(asyncio.run(run()))
 
 
+@pytest.mark.slow
 def test_a_silent_server_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(fleet_module, "_CHECK_TIMEOUT", 0.2)
 
@@ -114,6 +115,7 @@ def test_a_silent_server_is_replaced(tmp_path, monkeypatch):
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_after_so_many_restarts_it_is_given_up_in_its_own_words(tmp_path):
     async def run():
         fleet = Fleet([launch(tmp_path, free_ports(1)[0])], cause_in_log, QUICK)
@@ -133,6 +135,7 @@ def test_after_so_many_restarts_it_is_given_up_in_its_own_words(tmp_path):
     assert len(pids(tmp_path)) == 2 * 3
 
 
+@pytest.mark.slow
 def test_one_given_up_server_leaves_the_others_to_work(tmp_path):
     async def run():
         launches = [launch(tmp_path / str(i), port) for i, port in enumerate(free_ports(2))]

@@ -536,6 +536,7 @@ def test_requests_in_flight_and_connections_fit_the_concurrency():
         assert server.connections <= 6  # connections are kept alive; one more for the start
 
 
+@pytest.mark.slow
 def test_the_clock_of_a_request_that_waits_for_a_slot_does_not_run():
     with MisbehavingServer(latency=0.5) as server:
 
