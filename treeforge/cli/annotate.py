@@ -11,29 +11,16 @@ from treeforge.cli import options
 
 
 def annotate(
-    solutions: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOLUTIONS",
-            help="JSONL, JSON, CSV or Parquet file, or hf://owner/name; a folder, for hrm-pickle.",
-            show_default=False,
-        ),
-    ],
+    solutions: options.Solutions,
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder.", show_default=False)],
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="prm800k, math-shepherd, prm, processbench, openr, rest-mcts or hrm-pickle; plain rows if not given.",
-        ),
-    ] = None,
+    format: options.SolutionFormat = None,
     policy: Annotated[
         str | None,
         typer.Option("--policy", "--completer", help="What completes the steps: local, server, vllm or scripted."),
     ] = None,
     model: options.Model = None,
     preset: options.StepPreset = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N good rows.")] = None,
+    limit: options.GoodRows = None,
     strategy: Annotated[
         str | None, typer.Option("--strategy", help="step-rollouts (if not given), omega or adaptive.")
     ] = None,
@@ -52,9 +39,7 @@ def annotate(
     question_field: options.QuestionField = None,
     answer_field: options.AnswerField = None,
     id_field: options.IdField = None,
-    solution_field: Annotated[
-        str | None, typer.Option("--solution-field", help="Field of the solution: a text, its steps, or several.")
-    ] = None,
+    solution_field: options.SolutionField = None,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Plain rows: no last step is an end; all are completed.")
     ] = False,

@@ -23,6 +23,25 @@ if TYPE_CHECKING:
     from treeforge.views import ExportSummary
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
+Solutions = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOLUTIONS",
+        help="JSONL, JSON, CSV or Parquet file, or hf://owner/name; a folder, for hrm-pickle.",
+        show_default=False,
+    ),
+]
+SolutionFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="prm800k, math-shepherd, prm, processbench, openr, rest-mcts or hrm-pickle; plain rows if not given.",
+    ),
+]
+GoodRows = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N good rows.")]
+SolutionField = Annotated[
+    str | None, typer.Option("--solution-field", help="Field of the solution: a text, its steps, or several.")
+]
 Config = Annotated[Path | None, typer.Option("--config", help="A TOML file with any of the configuration's sections.")]
 Set = Annotated[
     list[str] | None,

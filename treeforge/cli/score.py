@@ -27,36 +27,21 @@ def score(
             show_default=False,
         ),
     ],
-    solutions: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOLUTIONS",
-            help="JSONL, JSON, CSV or Parquet file, or hf://owner/name; a folder, for hrm-pickle.",
-            show_default=False,
-        ),
-    ],
+    solutions: options.Solutions,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="The JSON lines; stdout if not given.", show_default=False),
     ] = None,
     aggregate: options.Aggregate = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="prm800k, math-shepherd, prm, processbench, openr, rest-mcts or hrm-pickle; plain rows if not given.",
-        ),
-    ] = None,
+    format: options.SolutionFormat = None,
     batch: Annotated[
         int | None, typer.Option("--batch", min=1, help="Windows of one forward pass, or of one request.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N good rows.")] = None,
+    limit: options.GoodRows = None,
     preset: options.StepPreset = None,
     question_field: options.QuestionField = None,
     id_field: options.IdField = None,
-    solution_field: Annotated[
-        str | None, typer.Option("--solution-field", help="Field of the solution: a text, its steps, or several.")
-    ] = None,
+    solution_field: options.SolutionField = None,
     tag: options.Tag = None,
     skip_bad_rows: options.SkipBadRows = False,
     set_: options.Set = None,

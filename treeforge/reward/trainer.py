@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -309,8 +309,3 @@ def _take_ended(trainer: Any, last: Path) -> bool:
     trainer.state = state
     trainer._load_from_checkpoint(str(last.with_name(f"checkpoint-{best}") if best else last))
     return True
-
-
-def history(trainer: Any) -> Sequence[dict[str, float]]:
-    """What was logged, a mapping an entry."""
-    return [dict(entry) for entry in trainer.state.log_history]
