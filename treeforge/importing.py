@@ -191,12 +191,14 @@ def _write(folder: Path, reader: Reader, source: Path, rows: _Rows) -> dict[str,
         manifest["problems"] |= {"count": len(run.problems), "digest": run.problems_digest()}
         for block in run.blocks:
             trees = ImportedBlock(folder / "trees", block, estimator)
+            outcomes = []
             for number in run.members(block):
                 tree, values = _tree(run.problems[number], rows.of(number), reader, checker)
                 trees.add(number, tree, values)
-                run.journal.record_outcome(number, "done", f"imported from {reader.name}", tree.size)
+                outcomes.append((number, "done", f"imported from {reader.name}", tree.size))
                 endings.update(Verdict(code).name.lower() for code in tree.verdict[tree.verdict != NO_VERDICT].tolist())
             trees.write()
+            run.journal.record_outcomes(outcomes)
         run.write_manifest()
     run.write_problems()  # How they ended stands in the journal by now.
     return dict(sorted(endings.items()))

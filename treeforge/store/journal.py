@@ -136,7 +136,11 @@ class Journal:
 
     def record_outcome(self, tree: int, status: str, reason: str, nodes: int) -> None:
         """Note how a tree ended, and its number of nodes."""
-        self._transaction("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", [(tree, status, reason, nodes)])
+        self.record_outcomes([(tree, status, reason, nodes)])
+
+    def record_outcomes(self, outcomes: list[tuple[int, str, str, int]]) -> None:
+        """Note how several trees ended, all or none: tree, status, reason and number of nodes of each."""
+        self._transaction("INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?)", outcomes)
 
     def outcomes(self, first: int = 0, last: int = 2**62) -> dict[int, tuple[str, str]]:
         """(status, reason) of every tree that ended, of those with these numbers and between them."""
