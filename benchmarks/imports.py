@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reference import reference
 from rich.console import Console
 from rich.table import Table
 
@@ -30,7 +29,7 @@ from treeforge.errors import TreeforgeError
 from treeforge.importing import import_file
 
 SOLUTIONS, STEPS, STEP_WORDS = 4, 5, 40
-WORDS = "so we add the first number to what is left and get half of it which is then multiplied by three again".split()
+WORDS = ("so", "we", "add", "the", "first", "number", "to", "what", "is", "left", "and", "get", "half", "of", "it")
 
 
 def lines(rng: random.Random) -> Iterator[str]:
