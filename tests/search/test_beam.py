@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
 from support.driving import TextPolicy, drive
 from support.runs import EqualStringJudge, NoLog, problems, scripted_config
 
-from treeforge.config import BudgetConfig
+from treeforge.config import BudgetConfig, Machine
 from treeforge.policy import ScriptedPolicy, World
 from treeforge.search.scheduler import Forest
 from treeforge.tree import Finish
@@ -91,6 +92,14 @@ def test_a_scorer_that_knows_nothing_is_no_crash():
     assert ended[0] == "done"
 
 
+def scored_forest(scorer, policy, records, **machine):
+    settings = scripted_config(strategy="beam", machine=Machine(**machine))
+    return Forest(
+        settings.recipe, settings.machine, policy, EqualStringJudge(), NoLog(),
+        records.__setitem__, scorer=scorer, clock=time.monotonic,
+    )  # fmt: skip
+
+
 def test_a_scorer_goes_through_the_scheduler():
     asked: list[tuple[str, ...]] = []
 
@@ -98,12 +107,50 @@ def test_a_scorer_goes_through_the_scheduler():
         asked.append((problem.problem_id, *steps))
         return 0.0
 
-    settings = scripted_config(strategy="beam", world={"depth": 3})
     records = {}
-    forest = Forest(
-        settings.recipe, settings.machine, ScriptedPolicy(World(depth=3)), EqualStringJudge(), NoLog(),
-        records.__setitem__, scorer=scorer, clock=time.monotonic,
-    )  # fmt: skip
+    forest = scored_forest(scorer, ScriptedPolicy(World(depth=3)), records)
     asyncio.run(forest.grow(iter(enumerate(problems(2)))))
     assert [records[n].status for n in (0, 1)] == ["done", "done"]
     assert {row[0] for row in asked} == {"sum-0", "sum-1"}
+
+
+def test_the_policy_is_asked_for_other_trees_while_a_scorer_works():
+    other_asked = threading.Event()
+
+    class Watched(ScriptedPolicy):
+        async def sample(self, request):
+            if request.tree == 1:
+                other_asked.set()
+            return await super().sample(request)
+
+    def scorer(problem, steps):
+        if problem.problem_id == "sum-0":
+            assert other_asked.wait(30), "nobody asked for the other tree meanwhile"
+        return 0.0
+
+    records = {}
+    forest = scored_forest(scorer, Watched(World(depth=3, latency=0.001)), records, concurrency=1, open_trees=2)
+    asyncio.run(forest.grow(iter(enumerate(problems(2)))))
+    assert [records[n].status for n in (0, 1)] == ["done", "done"]
+
+
+def test_a_run_stops_while_a_scorer_works():
+    working, go_on = threading.Event(), threading.Event()
+
+    def scorer(problem, steps):
+        working.set()
+        assert go_on.wait(30), "the run did not stop"
+        return 0.0
+
+    async def stopped():
+        growing = asyncio.create_task(forest.grow(iter(enumerate(problems(2)))))
+        await asyncio.to_thread(working.wait)
+        growing.cancel()
+        await asyncio.wait([growing])
+        go_on.set()
+        return growing.cancelled()
+
+    records = {}
+    forest = scored_forest(scorer, ScriptedPolicy(World(depth=3)), records)
+    assert asyncio.run(stopped())
+    assert not records

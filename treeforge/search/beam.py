@@ -20,7 +20,7 @@ class Scorer(Protocol):
 
     def __call__(self, problem: Problem, steps: Sequence[str], /) -> float:
         """The score of `steps` as the first steps of a solution. The same for the same arguments, else a run that is
-        resumed would go another way. NaN counts as worst."""
+        resumed would go another way. NaN counts as worst. Called in a thread of its own, one call at a time."""
         ...
 
 

@@ -3,7 +3,8 @@
 A tree waits for its own wave only. Requests of all open trees share `concurrency` slots, older trees first; new trees
 are opened whenever a slot would be idle. The results of a wave are applied in the order in which its requests were
 made, so that the order of arrival leaves no trace. What the journal holds, and what an `ImmediatePolicy` can answer,
-costs no event-loop turn.
+costs no event-loop turn. With a scorer (a reward model, mostly) strategies go on in a thread of their own, so that the
+policy is asked for other trees meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Protocol
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from treeforge.config import Machine, Recipe
 from treeforge.errors import ScorerError, StorageError
@@ -24,8 +26,9 @@ from treeforge.problem import Problem
 from treeforge.sample import Request, Sample
 from treeforge.search.asking import Asker
 from treeforge.search.growing import GrowingTree, request_base
+from treeforge.search.open_tree import Limits, OpenTree, SampleLog
 from treeforge.search.progress import Progress
-from treeforge.search.strategies import Scorer, Strategy, start
+from treeforge.search.strategies import Scorer, start
 from treeforge.tree import TreeRecord
 from treeforge.verdict import Judge
 
@@ -36,45 +39,6 @@ _TURN_SECONDS = 0.02
 
 _COMMIT_SECONDS = 0.005
 """Answers are committed this often at most: a commit costs as much as several answers, and at most so much is lost."""
-
-Rows = dict[bytes, tuple[Sample, ...]]
-
-
-class SampleLog(Protocol):
-    """What the scheduler needs of a journal."""
-
-    def rows(self, tree: int) -> Rows:
-        """All samples journaled for a tree, by request digest."""
-        ...
-
-    def record(self, request: Request, samples: tuple[Sample, ...]) -> None:
-        """Take in a request's samples; durable at the latest after `flush`."""
-        ...
-
-    def flush(self) -> None:
-        """Make everything recorded durable. Raises `StorageError`."""
-        ...
-
-    def cutoff(self, tree: int) -> tuple[int, str] | None:
-        """(wave before which this tree stops, reason), as journaled."""
-        ...
-
-    def record_cutoff(self, tree: int, wave: int, reason: str) -> None:
-        """Journal a cut-off, durably, before it acts."""
-        ...
-
-
-class _OpenTree:
-    __slots__ = ("cutoff", "growing", "missing", "nodes", "opened", "replies", "rows", "strategy", "waves")
-
-    def __init__(
-        self, growing: GrowingTree, strategy: Strategy, rows: Rows, cutoff: tuple[int, str] | None, opened: float
-    ) -> None:
-        self.growing, self.strategy, self.rows, self.cutoff, self.opened = growing, strategy, rows, cutoff, opened
-        self.nodes = 0
-        self.replies: list[tuple[Sample, ...] | None] = []
-        self.missing = 0
-        self.waves = 0
 
 
 class Forest:
@@ -108,16 +72,17 @@ class Forest:
         self._asker = Asker(policy, machine, self.progress, clock=clock, sleep=sleep)
         self._sample_now = policy.sample_now if isinstance(policy, ImmediatePolicy) else None
         self._base = request_base(recipe, policy.identity if identity is None else identity)
-        self._waiting: list[tuple[int, int, int, _OpenTree, Request]] = []
+        self._waiting: list[tuple[int, int, int, OpenTree, Request]] = []
         self._sequence = 0
-        self._ready: deque[tuple[_OpenTree, Sequence[Sequence[Sample]] | None]] = deque()
+        self._ready: deque[tuple[OpenTree, Sequence[Sequence[Sample]] | None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = ThreadPoolExecutor(1, "scorer") if scorer is not None else None
+        self._in_thread: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         self._more = True
         self._ended: list[tuple[int, TreeRecord]] = []
-        self._limited = any(recipe.budget.journaled)
-        self._started = 0.0
+        self._limits = Limits(recipe.budget, journal, self.progress, clock)
         self._settled = 0.0
         self._settling: asyncio.TimerHandle | None = None
 
@@ -127,14 +92,14 @@ class Forest:
         Raises `PolicyUnavailableError` when an outage outlasts the retries and `StorageError` when nothing can be
         written; everything answered until then is in the journal. Cancelling leaves a journal to resume from.
         """
-        self._started = self._clock()
+        self._limits.start()
         watchdog = asyncio.create_task(self._asker.watch())
         try:
             while True:
                 worked_out = self._work(problems)
                 if self._failure is not None:
                     raise self._failure
-                if worked_out and not self._tasks:
+                if worked_out and not self._tasks and not self._in_thread:
                     self._settle()
                     return
                 self._settle_soon()
@@ -147,8 +112,10 @@ class Forest:
             await self._stop()
             raise
         finally:
-            self.progress.search_seconds = self._clock() - self._started
+            self.progress.search_seconds = self._limits.seconds
             watchdog.cancel()
+            if self._thread is not None:
+                self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, problems: Iterator[tuple[int, Problem]]) -> bool:
         """Do what can be done without waiting, for one turn; True when nothing of that kind is left.
@@ -166,7 +133,12 @@ class Forest:
             elif launched:
                 return False
             elif ready:
-                self._advance(*ready.popleft())
+                tree, replies = ready.popleft()
+                if self._thread is None:
+                    self._take(tree, self._next(tree, replies))
+                else:
+                    self._in_thread.add(asyncio.create_task(self._advance_in_thread(self._thread, tree, replies)))
+                    launched = True
             elif len(self._tasks) >= slots or waiting:
                 return True
             elif self._more and self.progress.open < most_open:
@@ -181,9 +153,10 @@ class Forest:
 
     async def _stop(self) -> None:
         """Cancel what is in flight and keep what was answered."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._in_thread]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         with contextlib.suppress(StorageError):
             self._settle()
 
@@ -191,29 +164,47 @@ class Forest:
         given = self._given(number) if self._given is not None else ()
         growing = GrowingTree(number, problem, self.recipe, self.judge, self._base, given)
         strategy = start(growing, self.recipe.search, self.recipe.budget, self._scorer)
-        tree = _OpenTree(growing, strategy, self.journal.rows(number), self.journal.cutoff(number), self._clock())
+        tree = OpenTree(growing, strategy, self.journal.rows(number), self.journal.cutoff(number), self._clock())
         self.progress.open += 1
         self._ready.append((tree, None))
 
-    def _advance(self, tree: _OpenTree, replies: Sequence[Sequence[Sample]] | None) -> None:
-        """Give a tree its last wave's replies and prepare the next wave; the tree may end instead."""
-        growing, rows, sample_now = tree.growing, tree.rows, self._sample_now
+    async def _advance_in_thread(
+        self, thread: ThreadPoolExecutor, tree: OpenTree, replies: Sequence[Sequence[Sample]] | None
+    ) -> None:
         try:
-            wave = tree.strategy.send(replies)  # type: ignore[arg-type]
+            self._take(tree, await asyncio.get_running_loop().run_in_executor(thread, self._next, tree, replies))
+        except BaseException as error:  # `grow` raises it
+            self._failure = self._failure or error
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._in_thread.discard(asyncio.current_task())
+            self._wake.set()
+
+    def _next(self, tree: OpenTree, replies: Sequence[Sequence[Sample]] | None) -> list[Request] | tuple[str, str]:
+        """Give a tree its last wave's replies: its next wave, or how it ended. Touches this tree only."""
+        try:
+            return tree.strategy.send(replies)  # type: ignore[arg-type]
         except StopIteration as stop:
-            self._finish(tree, *stop.value)
-            return
+            ended: tuple[str, str] = stop.value
+            return ended
         except ScorerError:  # it would fail on the other trees as well
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tree's growth raises must not take the others down
+            growing = tree.growing
             _log.exception("tree %d (problem %s) failed", growing.number, growing.problem.problem_id)
-            self._finish(tree, "failed", f"internal error: {type(error).__name__}: {error}")
+            return "failed", f"internal error: {type(error).__name__}: {error}"
+
+    def _take(self, tree: OpenTree, wave: list[Request] | tuple[str, str]) -> None:
+        """Prepare a tree's next wave, or end the tree."""
+        growing, rows, sample_now = tree.growing, tree.rows, self._sample_now
+        size = growing.builder.size
+        self.progress.run_nodes += size - tree.nodes
+        tree.nodes = size
+        if isinstance(wave, tuple):
+            self._finish(tree, *wave)
             return
-        finally:
-            size = growing.builder.size
-            self.progress.run_nodes += size - tree.nodes
-            tree.nodes = size
-        if reason := self._cut_off(tree, wave):
+        if reason := self._limits.cut_off(tree, wave):
             tree.strategy.close()
             self._finish(tree, "exhausted", reason)
             return
@@ -238,32 +229,6 @@ class Forest:
                 self._sequence += 1
                 heapq.heappush(self._waiting, (growing.number, self._sequence, slot, tree, request))
 
-    def _cut_off(self, tree: _OpenTree, wave: list[Request]) -> str | None:
-        """The reason why this tree stops before its next wave, journaled; None to go on."""
-        if tree.cutoff is not None:
-            return tree.cutoff[1] if tree.cutoff[0] <= tree.waves else None
-        if not self._limited or all(request.digest in tree.rows for request in wave):
-            return None
-        reason = self._spent(tree)
-        if reason is not None:
-            self.journal.record_cutoff(tree.growing.number, tree.waves, reason)
-        return reason
-
-    def _spent(self, tree: _OpenTree) -> str | None:
-        """Which limit on the clock or on the whole run is reached."""
-        budget, progress, now = self.recipe.budget, self.progress, self._clock()
-        if budget.seconds and now - tree.opened >= budget.seconds:
-            return f"budget: {budget.seconds:g} seconds"
-        if budget.run_nodes and progress.run_nodes >= budget.run_nodes:
-            return f"run budget: {budget.run_nodes} nodes"
-        if budget.run_rollouts and progress.run_completions >= budget.run_rollouts:
-            return f"run budget: {budget.run_rollouts} rollouts"
-        if budget.run_tokens and progress.run_tokens >= budget.run_tokens:
-            return f"run budget: {budget.run_tokens} tokens"
-        if budget.run_seconds and now - self._started >= budget.run_seconds:
-            return f"run budget: {budget.run_seconds:g} seconds"
-        return None
-
     def _record(self, request: Request, samples: tuple[Sample, ...]) -> None:
         self.journal.record(request, samples)
         if samples[0].finish == "error":
@@ -275,7 +240,7 @@ class Forest:
         progress.run_tokens += tokens
         progress.run_completions += completions
 
-    def _finish(self, tree: _OpenTree, status: str, reason: str) -> None:
+    def _finish(self, tree: OpenTree, status: str, reason: str) -> None:
         growing = tree.growing
         if growing.errors and len(growing.errors) == growing.samples:
             status, reason = "failed", f"every request failed: {growing.errors[0]}"
@@ -316,7 +281,7 @@ class Forest:
         self._tasks.add(task)
         self.progress.in_flight = len(self._tasks)
 
-    async def _ask(self, tree: _OpenTree, slot: int, request: Request) -> None:
+    async def _ask(self, tree: OpenTree, slot: int, request: Request) -> None:
         """Get one request answered. The task that runs this takes itself off the list, which costs no further turn."""
         try:
             samples = await self._asker.sample(request)
