@@ -126,17 +126,18 @@ def solutions(block: ExportBlock) -> Solutions:
     """The solutions of the trees as grown, each text of a tree once: where it comes first, with the count of all."""
     block = block.grown
     stack = Stack(block)
-    found = _joined(_of_nodes(stack), _of_rollouts(stack, block))
+    path = _path_columns(stack)
+    found = _joined(_of_nodes(stack, path), _of_rollouts(stack, path, block))
     order = np.argsort(found.place, kind="stable")
     return _distinct(found.take(order[found.size[order] > 0]))
 
 
-def _of_nodes(stack: Stack) -> Solutions:
+def _of_nodes(stack: Stack, path: dict[str, Any]) -> Solutions:
     """Of nodes that end a trajectory. `count` is 0 where the node is no sample: a prefix that was cut out, or given."""
     verdict = stack.arrays("nodes.forest.verdict")
     rows = np.flatnonzero(verdict != NO_VERDICT)
     return Solutions(
-        **_path_columns(stack, rows),
+        **{name: column[rows] for name, column in path.items()},
         text=Paths.of(stack, rows).joined(stack.steps),
         answer=stack.texts("answer").cast(pa.large_string()).take(pa.array(rows)),
         verdict=verdict[rows],
@@ -146,12 +147,13 @@ def _of_nodes(stack: Stack) -> Solutions:
     )
 
 
-def _of_rollouts(stack: Stack, block: ExportBlock) -> Solutions:
+def _of_rollouts(stack: Stack, path: dict[str, Any], block: ExportBlock) -> Solutions:
     table = block.rollouts
     tree_id = table["tree_id"].to_numpy()
     number = np.arange(len(tree_id)) - np.searchsorted(tree_id, tree_id)
     keep = table["finish"].to_numpy() != Finish.ERROR
-    table, number = table.filter(pa.array(keep)), number[keep]
+    if not keep.all():
+        table, number = table.filter(pa.array(keep)), number[keep]
     column = {name: table[name].to_numpy() for name in ("tree_id", "node_id", "verdict", "finish", "tokens", "logprob")}
     starts = block.passes[0].nodes.forest.starts
     rows = starts[np.searchsorted(block.numbers, column["tree_id"])] + column["node_id"]
@@ -161,7 +163,7 @@ def _of_rollouts(stack: Stack, block: ExportBlock) -> Solutions:
         said = stack.texts("observation").cast(pa.large_string()).take(pa.array(rows))
         parts.append(pc.if_else(pc.greater(pc.list_value_length(steps), 0), said, NOTHING))
     parts.append(pc.binary_join(steps, NOTHING))
-    path = _path_columns(stack, rows)
+    path = {name: values[rows] for name, values in path.items()}
     return Solutions(
         **path | {"tokens": path["tokens"] + column["tokens"], "logprob": path["logprob"] + column["logprob"]},
         text=pc.binary_join_element_wise(*parts, NOTHING),
@@ -173,17 +175,16 @@ def _of_rollouts(stack: Stack, block: ExportBlock) -> Solutions:
     )
 
 
-def _path_columns(stack: Stack, rows: Rows) -> dict[str, Any]:
-    """What the path to each of `rows` says."""
-    tokens = stack.from_root(np.add, stack.arrays("nodes.forest.token_count").astype(np.int64), 0)
-    logprob = stack.from_root(np.add, stack.arrays("nodes.forest.logprob").astype(np.float64), 0.0)
-    value = stack.from_root(np.fmin, stack.arrays("soft"), np.nan)
+def _path_columns(stack: Stack) -> dict[str, Any]:
+    """What the path to each node says, any[n] each."""
+    tokens = stack.arrays("nodes.forest.token_count").astype(np.int64)
+    logprob = stack.arrays("nodes.forest.logprob").astype(np.float64)
     return {
-        "place": stack.place[rows],
-        "node": stack.arrays("row_of")[rows],
-        "tokens": tokens[rows],
-        "logprob": logprob[rows],
-        "value": value[rows],
+        "place": stack.place,
+        "node": stack.arrays("row_of"),
+        "tokens": stack.from_root(np.add, tokens, 0),
+        "logprob": stack.from_root(np.add, logprob, 0.0),
+        "value": stack.from_root(np.fmin, stack.arrays("soft"), np.nan),
     }
 
 
