@@ -57,7 +57,7 @@ def convert(data: Mapping[str, Any], kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$.")
         where = where.rstrip("`")
-        raise ConfigError(f"{where or kind.__name__}: {message}{_choices(kind, where, message)}") from None
+        raise ConfigError(f"{where and where + ': '}{message}{_choices(kind, where, message)}") from None
 
 
 def _choices(kind: Any, where: str, message: str) -> str:

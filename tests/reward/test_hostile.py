@@ -89,6 +89,24 @@ def test_a_span_that_is_none(span, hrm_file):
     assert (caught.value.line, caught.value.field) == (3, "span")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("compressed", "x", "the number of an HNC pass"),
+        ("compressed", -1, "the number of an HNC pass"),
+        ("current", "", "is empty"),
+        ("soft", 1.5, "a number in"),
+    ],
+)
+def test_a_field_of_another_kind(field, value, said, hrm_file):
+    lines = hrm_file.read_text().splitlines()
+    lines[2] = json.dumps({**json.loads(lines[2]), field: value})
+    hrm_file.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=said) as caught:
+        read_data(hrm_file, "hrm")
+    assert (caught.value.line, caught.value.field) == (3, field)
+
+
 def test_a_training_that_is_interrupted_says_how_it_goes_on(hrm_file, tmp_path, capsys, monkeypatch):
     def interrupted(*arguments, **named):
         raise KeyboardInterrupt

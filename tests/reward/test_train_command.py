@@ -50,6 +50,10 @@ def test_which_weights_are_kept_is_said(base, hrm_file, tmp_path, capsys):
     options = ["--lr", "1e-30", "--epochs", 4, "--set", "evals=8", "--set", "patience=2", "--set", "window=64"]
     assert run(hrm_file, "--out", tmp_path / "out", "--model", base, *options) == 0
     assert "stopped early at step" in capsys.readouterr().err
+    saved = json.loads((tmp_path / "out" / "reward.json").read_text())
+    assert 0 < saved["kept_step"] < saved["steps"]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"{saved['steps']:,} steps of the optimiser; the weights are those of step {saved['kept_step']:,}" in card
 
 
 @pytest.mark.train

@@ -114,7 +114,6 @@ def evaluate(
     from treeforge.errors import ConfigError
     from treeforge.recipes import load_config
     from treeforge.reward.base import check_aggregate
-    from treeforge.reward.evaluate import check_sizes
     from treeforge.reward.evaluate import evaluate as evaluate_run
 
     sampling: dict[str, Any] = {
@@ -137,7 +136,7 @@ def evaluate(
         raise ConfigError(f"{given[0]}: name the problems to sample solutions of as well (--problems FILE)")
     if problems is not None and run is None:
         raise ConfigError("--problems: name RUN too, the run folder that the solutions are sampled into")
-    sizes = _default_sizes(run) if n is None else check_sizes(_numbers(n))
+    sizes = _sizes(run, n, sampled=problems is not None)
     places, aggregates = _listed(reward), [check_aggregate(how) for how in _listed(aggregate)]
     people = {name: file for name, file in (("processbench", processbench), ("prm800k", prm800k)) if file is not None}
     if not places and (aggregates or batch):
@@ -167,17 +166,26 @@ def evaluate(
         _print(found, steps)
 
 
-def _default_sizes(run: Path | None) -> tuple[int, ...]:
-    """The paper's N; of a run that samples fewer solutions, those up to its number."""
-    from treeforge.reward.evaluate import SIZES
+def _sizes(run: Path | None, n: str | None, *, sampled: bool) -> tuple[int, ...]:
+    """The N asked for, else the paper's; of a run that samples fewer solutions, those up to its number."""
+    from treeforge.errors import ConfigError
+    from treeforge.reward.evaluate import SIZES, check_sizes
     from treeforge.store.run import RunFolder
 
+    asked = None if n is None else check_sizes(_numbers(n))
+    if asked is not None and run is None:
+        raise ConfigError("--n is about choosing among a run's solutions; name RUN")
     if run is None or not (run / "manifest.json").exists():
-        return SIZES
+        return asked or SIZES
     folder = RunFolder.open(run)
     if folder.strategy != "best-of-n":
-        return SIZES
-    return tuple(size for size in SIZES if size <= int(folder.manifest["recipe"]["search"]["solutions"]))
+        return asked or SIZES
+    most = int(folder.manifest["recipe"]["search"]["solutions"])
+    if asked is None:
+        return tuple(size for size in SIZES if size <= most)
+    if asked[-1] > most and not sampled:  # Before models are loaded.
+        raise ConfigError(f"--n: {run} has {most} solutions of a problem, fewer than {asked[-1]}; ask for smaller N")
+    return asked
 
 
 def _numbers(text: str) -> list[int]:

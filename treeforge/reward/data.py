@@ -160,15 +160,27 @@ def _windows(row: At, task: Task, *, hnc: bool) -> Iterator[tuple[Any, ...]]:
     if shape == "orm":
         yield _row(question, "", row["completion"], row["label"], None, problem, single=False)
     elif shape == "hrm":
-        span, grown = names["span"], not names.get("compressed")
+        span, grown = names["span"], not _passes(row)
         if span not in (1, 2) or isinstance(span, bool):
             raise row["span"].error("is neither 1 (a step) nor 2 (two consecutive steps)", "Correct the row")
         if (span == 1 or task == "hrm") and (grown or (hnc and task == "hrm")):
             previous = row["previous"].text()
+            if not row["current"].text():
+                raise row["current"].error("is empty", "Fill it in or leave the row out")
             single = span == 1 and grown
             yield _row(question, previous, row["current"], row["hard"], row.get("soft"), problem, single=single)
     else:
         yield from _of_chain(row, question, problem, task)
+
+
+def _passes(row: At) -> int:
+    """The HNC pass that a row of `hrm` comes from, 0 for a tree as grown."""
+    compressed = row.get("compressed")
+    if compressed is None:
+        return 0
+    if not isinstance(compressed.value, int) or compressed.value < 0:
+        raise compressed.wrong("the number of an HNC pass, 0 for none,")
+    return int(compressed.value)
 
 
 def _of_chain(row: At, question: str, problem: str, task: Task) -> Iterator[tuple[Any, ...]]:

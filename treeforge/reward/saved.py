@@ -48,6 +48,8 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """Training rows that were cut to the window."""
     steps: int
     """Of the optimiser."""
+    kept_step: int = 0
+    """The one whose weights these are; 0 where that was not noted."""
     measures: Measures
     """On the held-out problems."""
 
@@ -191,7 +193,7 @@ def card(saved: Saved) -> str:
         "## Data",
         "",
         f"{train.rows:,} rows of {train.problems:,} problems, {train.right:,} of them right; {saved.truncated:,} were "
-        f"cut to the window. {saved.steps:,} steps of the optimiser.",
+        f"cut to the window. {saved.steps:,} steps of the optimiser{_kept(saved)}.",
         "",
         *(f"- `{name}` {digest}" for name, digest in saved.files.items()),
         "",
@@ -201,6 +203,12 @@ def card(saved: Saved) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _kept(saved: Saved) -> str:
+    if saved.kept_step in (0, saved.steps):
+        return ""
+    return f"; the weights are those of step {saved.kept_step:,}, where the held-out loss was lowest"
 
 
 def diagram(measures: Measures) -> str:

@@ -89,6 +89,7 @@ def _train(judge: Judge, data: TrainingData, out: Path, config: TrainConfig, rep
         validation=Counts.of(data.validation),
         truncated=train_set.truncated(),
         steps=trainer.state.global_step,
+        kept_step=training.kept_step(trainer),
         measures=measured or measure(np.zeros(0, dtype=np.int8), np.zeros(0)),
     )
     write_saved(out, saved)

@@ -276,10 +276,16 @@ def run(trainer: Any, out: Path, report: Progress) -> None:
 
 def _tell_kept(trainer: Any, report: Progress) -> None:
     """Where the training stopped early, or the weights that are kept are not the last ones."""
-    step, kept, all_ = trainer.state.global_step, trainer.state.best_global_step, trainer.args.max_steps
-    if trainer.args.load_best_model_at_end and kept and kept != all_:
+    step, kept, all_ = trainer.state.global_step, kept_step(trainer), trainer.args.max_steps
+    if kept != all_:
         stopped = f"stopped early at step {step:,} of {all_:,}; " if step < all_ else ""
         report(f"{stopped}kept: the weights of step {kept:,}, with the lowest held-out loss")
+
+
+def kept_step(trainer: Any) -> int:
+    """The step whose weights an ended training kept: the one with the lowest held-out loss, where that was measured."""
+    best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
+    return int(best or trainer.state.global_step)
 
 
 def last_whole(place: Path) -> Path | None:
