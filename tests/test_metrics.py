@@ -6,7 +6,7 @@ from support.runs import problems, scripted_config
 
 import treeforge as tf
 from treeforge.cli import invoke
-from treeforge.cli.options import progress_text
+from treeforge.cli.progress import progress_text
 from treeforge.config import Machine
 from treeforge.metrics import Metrics, prometheus_text
 from treeforge.search.progress import Progress

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
+from treeforge.cli.progress import progress_line
 
 
 def annotate(
@@ -111,7 +112,7 @@ def annotate(
         options.print_skipped(problems, known.skipped)
     options.print_skipped(solutions, file.skipped)
     about: dict[str, Any] = {"source": options.source_name(solutions), "format": file.format, "lines": file.lines}
-    with options.progress_line(quiet) as show:
+    with progress_line(quiet) as show:
         if dry_run:
             found = pipeline.dry_run(
                 file.problems,
@@ -136,13 +137,13 @@ def annotate(
         else:
             result = pipeline.annotate(file.problems, file.solutions, out, settings, on_progress=show, **about)
     if dry_run:
-        options.print_estimate(found, json)
+        results.print_estimate(found, json)
         return
     if labelled is not None and result.dataset is not None:
         count = write_labelled(result.path, labelled)
         typer.echo(f"{labelled}: {count:,} solutions with the labels of their steps", err=True)
-    options.print_result(result, json)
-    raise typer.Exit(options.exit_code(result))
+    results.print_result(result, json)
+    raise typer.Exit(results.exit_code(result))
 
 
 def _check_labelled(labelled: Path, run: Path, *read: str | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 if TYPE_CHECKING:
     from treeforge.answer_pairs import PairsReport
@@ -109,7 +109,7 @@ def _check_one(prediction: str, gold: str, policy: CheckPolicy, explain: bool, a
     explanation = label.explain(prediction, gold, policy) if explain else ""
     if as_json:
         data = {"verdict": verdict, "answer": said.answer, "route": said.route, "reason": said.reason}
-        options.print_json(data | ({"explanation": explanation.splitlines()} if explain else {}))
+        results.print_json(data | ({"explanation": explanation.splitlines()} if explain else {}))
     else:
         from rich.text import Text
 
@@ -133,7 +133,7 @@ def _print_pairs(report: PairsReport, policy: CheckPolicy, as_json: bool) -> Non
         typer.echo(f"skipped {printable(row)}", err=True)
     if as_json:
         data = {"policy": msgspec.to_builtins(policy)} | msgspec.to_builtins(report)
-        options.print_json(data)
+        results.print_json(data)
         return
     from rich.table import Table
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
+from treeforge.cli.progress import count_line, progress_line
 
 if TYPE_CHECKING:
     from treeforge.config import RunConfig
@@ -156,12 +155,12 @@ def evaluate(
     models = _models(places, batch)
     found = None
     if run is not None:
-        with _scored_line(quiet) as show:
+        with count_line(quiet, "problems") as show:
             found = evaluate_run(run, models, n=sizes, aggregates=aggregates, seed=seed or 0, on_progress=show)
     steps = {name: _steps(models, name, file, threshold, threshold_from, seed or 0) for name, file in people.items()}
     _write(found, steps, csv, plot)
     if json:
-        options.print_json({"evaluation": found, "steps": steps})
+        results.print_json({"evaluation": found, "steps": steps})
     else:
         _print(found, steps)
 
@@ -252,7 +251,7 @@ def _sample(run: Path, path: str, settings: RunConfig, solutions: int, quiet: bo
     file = read_problems(path, **reading)
     options.print_skipped(path, file.skipped)
     source = options.source_name(path)
-    with options.progress_line(quiet) as show:
+    with progress_line(quiet) as show:
         grow_solutions(
             file.problems, run, settings, solutions=solutions, source=source, on_progress=show, lines=file.lines
         )
@@ -332,20 +331,3 @@ def _print(found: Evaluation | None, steps: dict[str, tuple[StepQuality, ...]]) 
             console.print()
         console.print(report.step_table(judged, name))
         typer.echo(report.step_line(judged))
-
-
-@contextmanager
-def _scored_line(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A callback that shows on a terminal's stderr how many problems are scored."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-
-    def show(done: int, all_: int) -> None:
-        sys.stderr.write(f"\r\x1b[2Kscored {done} of {all_} problems")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\n")

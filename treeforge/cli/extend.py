@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
+from treeforge.cli.progress import progress_line
 
 
 def extend(
@@ -38,7 +39,7 @@ def extend(
     file = read_problems(problems, limit=limit) if problems else None
     more, lines = (file.problems, file.lines) if file else ((), {})
     scorer = options.scorer_of(reward, aggregate)
-    with options.progress_line(quiet) as show:
+    with progress_line(quiet) as show:
         result = pipeline.extend(
             run,
             problems=more,
@@ -48,5 +49,5 @@ def extend(
             on_progress=show,
             lines=lines,
         )
-    options.print_result(result, json)
-    raise typer.Exit(options.exit_code(result))
+    results.print_result(result, json)
+    raise typer.Exit(results.exit_code(result))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 
 def import_(
@@ -60,7 +60,7 @@ def import_(
     read = convert({name: value for name, value in given.items() if value is not None}, ReadOptions)
     report = import_file(file, format, out, options=read, limit=limit, skip_bad_rows=skip_bad_rows)
     if json:
-        options.print_json(report)
+        results.print_json(report)
         return
     counts = {
         name: getattr(report, name) for name in report.__struct_fields__ if name not in ("endings", "first_skipped")

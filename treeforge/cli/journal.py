@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 
 def journal(
@@ -36,7 +36,7 @@ def journal(
     report = journal_report(run, price)
     if json:
         data = msgspec.to_builtins(report)
-        options.print_json(data | {"bytes_per_completion": report.bytes_per_completion, "cost": report.cost})
+        results.print_json(data | {"bytes_per_completion": report.bytes_per_completion, "cost": report.cost})
         return
     tokens = max(report.tokens, 1)
     rows = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 from treeforge.cli.stages import print_report, stage_config
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _list_disputed(run: options.Run, limit: int, as_json: bool) -> None:
     report: DisputedReport = disputed_answers(RunFolder.open(run))
     shown = report.answers[:limit]
     if as_json:
-        options.print_json(msgspec.structs.replace(report, answers=shown))
+        results.print_json(msgspec.structs.replace(report, answers=shown))
         return
     console = stdout_console()
     table = _table("count", "verdict", "route", "gold", "answer", "why", "problem")

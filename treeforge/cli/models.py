@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 app = typer.Typer(
     help="Models that the local policy knows by name: list them, download one, find its file, convert it for vLLM.",
@@ -43,7 +43,7 @@ def list_(json: options.Json = False) -> None:
         import msgspec
 
         rows = [msgspec.to_builtins(model) | {"path": str(path) if path else None} for model, path in found]
-        options.print_json(rows)
+        results.print_json(rows)
         return
     from rich.table import Table
 

@@ -1,26 +1,17 @@
-"""Options that several commands share, and what they have in common: progress and the closing words."""
+"""Options that several commands share, and what becomes of them."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from treeforge.config import Machine
-    from treeforge.pilot import Estimate
-    from treeforge.pipeline import RunResult
     from treeforge.reward.score import StepScorer
-    from treeforge.search.progress import Progress
     from treeforge.store.problems import BadRow
-    from treeforge.views import ExportSummary
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.", show_default=False)]
 Solutions = Annotated[
@@ -209,143 +200,3 @@ def check_page_file(option: str, file: Path, runs: Sequence[Path]) -> None:
         for run in runs:
             if run.resolve() in place.parents:
                 raise ConfigError(f"{option}: {file} is a file of the run; name another one, as page.html")
-
-
-@contextmanager
-def progress_line(quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A callback that shows progress on stderr: one line in place on a terminal, a line every ten seconds elsewhere."""
-    if quiet:
-        yield None
-        return
-    terminal = sys.stderr.isatty()
-    started = time.monotonic()
-    finished_before: int | None = None
-    last = 0.0 if terminal else started
-
-    def show(progress: Progress) -> None:
-        nonlocal last, finished_before
-        now = time.monotonic()
-        if finished_before is None:
-            finished_before = progress.finished
-        if now - last < (0.2 if terminal else 10.0):
-            return
-        last = now
-        line = progress_text(progress, now - started, finished_before)
-        sys.stderr.write(f"\r\x1b[2K{line}" if terminal else line + "\n")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        if terminal:
-            sys.stderr.write("\n")
-
-
-def progress_text(progress: Progress, seconds: float, finished_before: int) -> str:
-    """Trees done, completions/s, tokens/s, share of prompts from the prefix cache, share correct, time left."""
-    seconds = max(seconds, 1e-9)
-    done = progress.finished - finished_before
-    left = (progress.trees - progress.finished) * seconds / done if done else None
-    share = f"{progress.correct / progress.judged:.0%}" if progress.judged else "–"
-    parts = [
-        f"{progress.finished}/{progress.trees} trees",
-        f"{progress.completions / seconds:.1f} completions/s",
-        f"{progress.tokens / seconds:.0f} tokens/s",
-        f"{share} correct",
-        f"{progress.in_flight} in flight",
-        "ETA " + ("–" if left is None else _duration(left)),
-    ]
-    if progress.prompt_tokens:
-        parts.insert(3, f"{_cached_share(progress):.0%} of prompts from cache")
-    if progress.replayed:
-        parts.insert(1, f"{progress.replayed} requests from the journal")
-    if progress.retries:
-        parts.append(f"{progress.retries} retries")
-    return " · ".join(parts)
-
-
-def _cached_share(progress: Progress) -> float:
-    return (progress.cached_tokens or 0) / (progress.prompt_tokens or 1)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def print_result(result: RunResult, as_json: bool) -> None:
-    """How a run ended: statuses, where the shards are, and the lines that load them."""
-    import msgspec
-
-    dataset = result.dataset
-    if as_json:
-        data: dict[str, Any] = {
-            "run": str(result.path),
-            "statuses": result.statuses,
-            "progress": msgspec.to_builtins(result.progress),
-            "dataset": None if dataset is None else {"path": str(dataset.path), "rows": dataset.rows},
-        }
-        print_json(data)
-        return
-    typer.echo(f"{result.path}: " + ", ".join(f"{count} {status}" for status, count in sorted(result.statuses.items())))
-    progress = result.progress
-    if progress.prompt_tokens:
-        typer.echo(
-            f"  {progress.tokens:,} tokens, {progress.tokens / max(progress.search_seconds, 1e-9):,.0f} a second; "
-            f"{_cached_share(progress):.1%} of {progress.prompt_tokens:,} prompt tokens from the prefix cache"
-        )
-    if dataset is None:
-        typer.echo("No tree could be labelled, so there is nothing to export. `treeforge stats` says why.")
-        return
-    print_dataset(dataset)
-
-
-def print_estimate(found: Estimate, as_json: bool) -> None:
-    """What a run would come to, a line each with its interval."""
-    if as_json:
-        print_json(found)
-        return
-    typer.echo(f"Pilot of {found.pilot_problems} of {found.problems} problems; {found.confidence:.0%} intervals.")
-    typer.echo("The whole run:")
-    rows = {"requests": found.requests, "completions": found.completions, "sampled tokens": found.tokens}
-    for name, range_ in rows.items():
-        typer.echo(f"  {name:<15} {range_.value:,.0f}  ({range_.low:,.0f} to {range_.high:,.0f})")
-    if (time_ := found.seconds) is not None:
-        parts = [_duration(seconds) for seconds in (time_.value, time_.low, time_.high)]
-        typer.echo(f"  {'time':<15} {parts[0]}  ({parts[1]} to {parts[2]}), at the pilot's speed or faster")
-    if (cost := found.cost) is not None:
-        typer.echo(f"  {'cost':<15} {cost.value:,.2f}  ({cost.low:,.2f} to {cost.high:,.2f})")
-    typer.echo("The pilot's trees are kept: the same command without --dry-run goes on from them.")
-
-
-def print_json(data: object) -> None:
-    """Print structs and plain data as JSON for a script.
-
-    In ASCII: what a model wrote may hold control and bidi characters, which no terminal should see, and an argument
-    that is no UTF-8 holds lone surrogates, which only escapes can carry.
-    """
-    import json
-
-    import msgspec
-
-    typer.echo(json.dumps(msgspec.to_builtins(data)))
-
-
-def print_dataset(dataset: ExportSummary) -> None:
-    """Where the shards are, their rows, and the three lines that load them."""
-    for name, splits in dataset.rows.items():
-        typer.echo(
-            f"  {name}: " + (", ".join(f"{rows:,} rows in {split}" for split, rows in splits.items()) or "no rows")
-        )
-    if not dataset.loading_lines:
-        typer.echo(f"{dataset.path} has no rows: no step passed the filters, or none has a label.", err=True)
-        return
-    typer.echo(f"\nTraining shards: {dataset.path}\nLoad them with")
-    for line in dataset.loading_lines:
-        typer.echo(f"  {line}")
-
-
-def exit_code(result: RunResult) -> int:
-    """0, or 1 where a problem's tree failed: the command must not look like success to a script."""
-    return 1 if result.statuses.get("failed") else 0

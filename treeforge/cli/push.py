@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 
 def push(
@@ -42,7 +42,7 @@ def push(
         run, repo, private=seen, revision=revision, pr=pr, trees=trees, message=message, dry_run=dry_run
     )
     if json:
-        options.print_json(report)
+        results.print_json(report)
         return
     size = sum(report.files.values())
     if dry_run:

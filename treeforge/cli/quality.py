@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 
 def quality(
@@ -36,7 +36,7 @@ def quality(
 
     found = compared.quality(labels, against, format=format, seed=seed)
     if json:
-        options.print_json(found)
+        results.print_json(found)
         return
     from rich.table import Table
 

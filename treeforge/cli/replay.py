@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 
 def replay(
@@ -30,7 +30,7 @@ def replay(
 
     found = pipeline.replay(run, out, scorer=options.scorer_of(reward, aggregate))
     if json:
-        options.print_json(msgspec.to_builtins(found, enc_hook=str) | {"same": found.same})
+        results.print_json(msgspec.to_builtins(found, enc_hook=str) | {"same": found.same})
     else:
         typer.echo(f"{found.trees} trees grown again from {found.requests:,} requests of the journal, none asked anew.")
         if found.unused:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
+from treeforge.cli.progress import progress_line
 
 
 def resume(
@@ -41,7 +42,7 @@ def resume(
         run, config, [*options.machine_overrides(concurrency, server, servers_file), *(set_ or [])]
     )
     scorer = options.scorer_of(reward, aggregate)
-    with options.progress_line(quiet) as show:
+    with progress_line(quiet) as show:
         result = pipeline.resume(
             run,
             machine=machine,
@@ -50,5 +51,5 @@ def resume(
             accept_engine=accept_engine,
             on_progress=show,
         )
-    options.print_result(result, json)
-    raise typer.Exit(options.exit_code(result))
+    results.print_result(result, json)
+    raise typer.Exit(results.exit_code(result))

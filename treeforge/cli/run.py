@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
+from treeforge.cli.progress import progress_line
 
 
 def run(
@@ -85,7 +86,7 @@ def run(
     scorer = options.scorer_of(reward, aggregate, settings.recipe.search.strategy)
     source = options.source_name(problems)
     if dry_run:
-        with options.progress_line(quiet) as show:
+        with progress_line(quiet) as show:
             found = pipeline.dry_run(
                 file.problems,
                 out,
@@ -97,11 +98,11 @@ def run(
                 source=source,
                 lines=file.lines,
             )
-        options.print_estimate(found, json)
+        results.print_estimate(found, json)
         return
-    with options.progress_line(quiet) as show:
+    with progress_line(quiet) as show:
         result = pipeline.run(
             file.problems, out, settings, scorer=scorer, on_progress=show, source=source, lines=file.lines
         )
-    options.print_result(result, json)
-    raise typer.Exit(options.exit_code(result))
+    results.print_result(result, json)
+    raise typer.Exit(results.exit_code(result))

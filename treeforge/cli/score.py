@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from treeforge.cli import options
+from treeforge.cli.progress import count_line
 
 if TYPE_CHECKING:
     from treeforge.reward.score import LoadedModel
@@ -82,7 +81,7 @@ def score(
     options.print_skipped(solutions, file.skipped)
     loaded = load_reward_model(model, batch=batch)
     summary = _Summary()
-    with _lines(out) as write, _progress(quiet) as show:
+    with _lines(out) as write, count_line(quiet, "solutions") as show:
         for line in score_file(loaded, file, recipe.steps, how, show):
             write(summary.add(line))
     _print(summary, loaded, out, as_json=json)
@@ -151,29 +150,3 @@ def _lines(out: Path | None) -> Iterator[Callable[[bytes], object]]:
     stream: BinaryIO
     with atomic_file(out) as stream:
         yield stream.write
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Solutions done, on stderr: in place on a terminal, every ten seconds elsewhere."""
-    if quiet:
-        yield None
-        return
-    terminal, started = sys.stderr.isatty(), time.monotonic()
-    last = started
-
-    def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if not terminal and now - last < 10.0:
-            return
-        last = now
-        line = f"{done:,} of {total:,} solutions · {done / max(now - started, 1e-9):,.1f} a second"
-        sys.stderr.write(f"\r\x1b[2K{line}" if terminal else line + "\n")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        if terminal:
-            sys.stderr.write("\n")

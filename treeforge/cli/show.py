@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 if TYPE_CHECKING:
     from treeforge.store.run import RunFolder
@@ -58,7 +58,7 @@ def _list_problems(folder: RunFolder, most: int, json: bool) -> None:
 
     rows = problem_rows(folder)
     if json:
-        options.print_json(rows)
+        results.print_json(rows)
         return
     console = stdout_console()
     print_lines(console, problem_lines(rows[:most], console))
@@ -79,7 +79,7 @@ def _show_difference(folder: RunFolder, number: int, pass_: int, full: bool, jso
     after = load_after(folder, before, pass_)
     found = difference(before, after, pass_)
     if json:
-        options.print_json(found)
+        results.print_json(found)
         return
     console = stdout_console()
     outcome = before.record.status, before.record.reason
@@ -108,9 +108,9 @@ def _show_tree(
     worst = worst_path(shown.record.tree, shown.values, shown.record.rollouts) if shown else None
     if json:
         if shown is None:
-            options.print_json({"number": number, "problem": folder.problems[number], "status": "open"})
+            results.print_json({"number": number, "problem": folder.problems[number], "status": "open"})
         else:
-            options.print_json(tree_data(shown, best, worst) if node is None else node_data(shown, node))
+            results.print_json(tree_data(shown, best, worst) if node is None else node_data(shown, node))
         return
     console = stdout_console()
     outcome = (shown.record.status, shown.record.reason) if shown else ("open", "")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
+from treeforge.cli.progress import progress_line
 
 if TYPE_CHECKING:
     from treeforge.config import Config as AnyConfig
@@ -32,7 +33,7 @@ def search(
 
     machine = options.machine_for(run, None, options.machine_overrides(concurrency, server, servers_file))
     scorer = options.scorer_of(reward, aggregate)
-    with options.progress_line(quiet) as show:
+    with progress_line(quiet) as show:
         progress = pipeline.search(run, machine=machine, scorer=scorer, on_progress=show)
     typer.echo(f"{run}: {progress.finished} of {progress.trees} trees; next: treeforge label {run}")
 
@@ -135,7 +136,7 @@ def export(
     flags = {"formats": formats or None, **filters}
     summary = views.export(run, stage_config(run, "export", ExportConfig, set_, flags), out=out)
     if json:
-        options.print_json(
+        results.print_json(
             {
                 "path": str(summary.path),
                 "rows": summary.rows,
@@ -145,7 +146,7 @@ def export(
             }
         )
         return
-    options.print_dataset(summary)
+    results.print_dataset(summary)
     for name, reasons in summary.left_out.items():
         typer.echo(f"Left out of {name}: " + ", ".join(f"{count:,} × {reason}" for reason, count in reasons.items()))
     if any(AFTER in reasons for reasons in summary.left_out.values()):
@@ -176,7 +177,7 @@ def _export_graphs(
     out = out or run / "graphs"
     trees = write_graphs(folder, out, chosen, [folder.number_of(problem) for problem in problems])
     if json:
-        options.print_json({"path": str(out), "trees": trees, "files": trees * len(chosen)})
+        results.print_json({"path": str(out), "trees": trees, "files": trees * len(chosen)})
     else:
         typer.echo(f"{out}: {trees:,} trees as {', '.join(chosen)}")
     return True
@@ -201,7 +202,7 @@ def print_report(report: dict[str, Any], as_json: bool) -> None:
     """A view's counts, one a line."""
 
     if as_json:
-        options.print_json(report)
+        results.print_json(report)
         return
     width = max(len(name) for name in report)
     for name, value in report.items():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 if TYPE_CHECKING:
     from treeforge.stats import Summary
@@ -90,7 +90,7 @@ def _print_groups(
 
     found = groups(runs, by)
     if json:
-        options.print_json(found)
+        results.print_json(found)
         return
     from treeforge.printable import stdout_console
     from treeforge.stats.tables import MAX_ROWS, group_csv, group_table
@@ -109,11 +109,11 @@ def _print_summaries(
     from treeforge.stats.compare import compare
 
     if json and len(summaries) == 1:
-        options.print_json(summaries[0])
+        results.print_json(summaries[0])
         return
     compared = compare(names, summaries, folders)
     if json:
-        options.print_json({"runs": dict(zip(names, summaries, strict=True)), "comparison": compared})
+        results.print_json({"runs": dict(zip(names, summaries, strict=True)), "comparison": compared})
     elif csv:
         from treeforge.stats.tables import comparison_csv
 

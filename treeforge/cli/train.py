@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from treeforge.cli import options
+from treeforge.cli import options, results
 
 
 def train(
@@ -85,7 +85,7 @@ def train(
     else:
         done = train_reward_model(data, out, settings, report)
     if json:
-        options.print_json(done)
+        results.print_json(done)
         return
     typer.echo(f"{out}: {done.train.rows:,} rows of {done.train.problems:,} problems, {done.steps:,} steps")
     for name, value in done.figures():
