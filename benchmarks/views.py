@@ -31,8 +31,9 @@ from rich.table import Table
 import treeforge as tf
 from treeforge.config import BudgetConfig, CompressConfig, ExportConfig, PolicyConfig, Recipe, RunConfig, SearchConfig
 from treeforge.policy import SCRIPTED_STEPS
+from treeforge.store.parquet import read_table, write_table
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import NODES, ROLLOUTS, read_table, write_table
+from treeforge.store.tables import NODES, ROLLOUTS
 
 NODES_A_TREE = 64
 GROWN = 200_000

@@ -13,7 +13,8 @@ from treeforge.evidence import Evidence
 from treeforge.fitting import EDGES, fit, fit_prior
 from treeforge.forest import Forest
 from treeforge.posterior import CELLS, FIXED, JUMP, infer, levels, uniform
-from treeforge.store.tables import VALUES, read_table
+from treeforge.store.parquet import read_table
+from treeforge.store.tables import VALUES
 from treeforge.value import estimate
 
 DRAWS = 4

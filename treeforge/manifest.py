@@ -15,8 +15,8 @@ from treeforge.errors import RecipeChangedError, RunError
 from treeforge.problem import Problem
 from treeforge.search.beam import Scorer
 from treeforge.store.given import SECTION
+from treeforge.store.parquet import SCHEMA_VERSION
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import SCHEMA_VERSION
 from treeforge.verdict import Judge
 
 ENGINE = "engine"

@@ -29,9 +29,9 @@ from treeforge.store.files import storage_error
 from treeforge.store.given import GIVEN, open_given
 from treeforge.store.journal import Journal
 from treeforge.store.opinions import copy_opinions
+from treeforge.store.parquet import read_table, same_rows
 from treeforge.store.run import GIVEN_FILE, OPEN, RunFolder
 from treeforge.store.scores import SCORES_FOLDER
-from treeforge.store.tables import read_table, same_rows
 from treeforge.verdict import Judge
 from treeforge.views import compress, export, label
 

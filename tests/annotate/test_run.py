@@ -26,7 +26,7 @@ from treeforge.recipes import load_config
 from treeforge.sample import Request
 from treeforge.stats import quality
 from treeforge.store.given import GIVEN, GivenSolutions, given_table
-from treeforge.store.tables import read_table
+from treeforge.store.parquet import read_table
 from treeforge.tree import Finish
 from treeforge.value import estimate
 
@@ -220,7 +220,7 @@ def test_a_file_of_solutions_that_is_not_the_runs_own_is_noticed(harm: str, run:
         content[len(content) // 3] ^= 255
         path.write_bytes(content)
     else:
-        from treeforge.store.tables import write_table
+        from treeforge.store.parquet import write_table
 
         table = read_table(path, GIVEN)
         write_table(table.slice(0, table.num_rows - 1), path)

@@ -36,7 +36,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
             monkeypatch.delenv(name, raising=False)
         clock = SimpleNamespace(sleep=lambda seconds: None, time=time.time, monotonic=time.monotonic)
         monkeypatch.setattr("huggingface_hub.utils._http.time", clock)
-        monkeypatch.setattr("treeforge.export.hub.WAITS", (0.0, 0.0))
+        monkeypatch.setattr("treeforge.export.hub_client.WAITS", (0.0, 0.0))
         yield server
 
 

@@ -70,7 +70,7 @@ def test_the_page_says_the_same(run):
 
 
 def test_a_tree_of_an_imported_run_is_imported_again(tmp_path):
-    from treeforge.store.tables import how_to_remake
+    from treeforge.store.parquet import how_to_remake
 
     assert "import the run again" in how_to_remake(tmp_path / "run" / "trees" / "values-00000.parquet")
     assert "same command" in how_to_remake(tmp_path / "given.parquet")

@@ -14,9 +14,9 @@ from support.runs import EqualStringJudge, problems, scripted_config, table_byte
 import treeforge as tf
 from treeforge.errors import DataError, RunError, RunLockedError, StorageError
 from treeforge.manifest import new_manifest
+from treeforge.store.parquet import read_table, write_table
 from treeforge.store.run import OPEN, RunFolder
 from treeforge.store.saved_problems import PROBLEMS
-from treeforge.store.tables import read_table, write_table
 from treeforge.tree import TreeBuilder, TreeRecord
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treeforge.errors import DataError, StorageError, TreeError
-from treeforge.store import files, tables
+from treeforge.store import files, parquet, tables
 from treeforge.tree import TREE_FIELDS, Finish, Rollout, Tree, TreeBuilder
 from treeforge.value import Values
 from treeforge.verdict import NO_VERDICT, Verdict
@@ -94,8 +94,8 @@ def small_tree():
 def test_trees_round_trip_through_a_file(tmp_path_factory, some):
     path = tmp_path_factory.mktemp("tables") / "nodes.parquet"
     numbers = [7 * i for i in range(len(some))]
-    tables.write_table(pa.concat_tables([tables.nodes_table(*row) for row in zip(numbers, some, strict=True)]), path)
-    back = list(tables.trees_from_table(tables.read_table(path, tables.NODES)))
+    parquet.write_table(pa.concat_tables([tables.nodes_table(*row) for row in zip(numbers, some, strict=True)]), path)
+    back = list(tables.trees_from_table(parquet.read_table(path, tables.NODES)))
     assert [number for number, _ in back] == numbers
     for before, (_, after) in zip(some, back, strict=True):
         assert_same(before, after)
@@ -123,8 +123,8 @@ def test_values_round_trip_and_missing_labels_are_null_in_the_file(tmp_path):
         estimator="policy_mean",
     )
     hard, soft = np.array([1, -1, 0], np.int8), np.array([0.5, nan, 0.25])
-    tables.write_table(tables.values_table(3, values, hard, soft), tmp_path / "values.parquet")
-    table = tables.read_table(tmp_path / "values.parquet", tables.VALUES)
+    parquet.write_table(tables.values_table(3, values, hard, soft), tmp_path / "values.parquet")
+    table = parquet.read_table(tmp_path / "values.parquet", tables.VALUES)
     assert table["hard"].to_pylist() == [True, None, False]
     [(number, after, hard_after, soft_after)] = tables.values_from_table(table)
     assert number == 3
@@ -155,8 +155,8 @@ def test_every_field_of_a_tree_has_a_column():
 
 def test_bytes_depend_on_the_rows_only(tmp_path):
     parts = [tables.nodes_table(i, small_tree()) for i in range(300)]
-    tables.write_table(pa.concat_tables(parts), tmp_path / "a.parquet")
-    tables.write_table(
+    parquet.write_table(pa.concat_tables(parts), tmp_path / "a.parquet")
+    parquet.write_table(
         pa.concat_tables([pa.concat_tables(parts[:7]), *parts[7:]]).combine_chunks(), tmp_path / "b.parquet"
     )
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
@@ -192,14 +192,14 @@ def test_a_lone_surrogate_is_named_and_nothing_is_written(tmp_path):
     tree = small_tree()
     bad = Tree(**{name: getattr(tree, name) for name in TREE_FIELDS if name != "answer"}, answer=("", "\ud800", ""))
     with pytest.raises(DataError, match=r"'answer': row 1 holds a lone surrogate \('\\ud800'\)"):
-        tables.write_table(tables.nodes_table(0, bad), tmp_path / "nodes.parquet")
+        parquet.write_table(tables.nodes_table(0, bad), tmp_path / "nodes.parquet")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_nul_is_text_like_any_other(tmp_path):
     table = tables.rollouts_table(0, [Rollout(0, ("a\0b",), "", 0, 1, 1, -1.0)])
-    tables.write_table(table, tmp_path / "r.parquet")
-    assert tables.read_table(tmp_path / "r.parquet", tables.ROLLOUTS)["steps"].to_pylist() == [["a\0b"]]
+    parquet.write_table(table, tmp_path / "r.parquet")
+    assert parquet.read_table(tmp_path / "r.parquet", tables.ROLLOUTS)["steps"].to_pylist() == [["a\0b"]]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_nul_is_text_like_any_other(tmp_path):
 def test_a_failing_disk_is_a_storage_error_and_the_old_file_stays(tmp_path, monkeypatch, number, says):
     path = tmp_path / "nodes.parquet"
     table = tables.nodes_table(0, small_tree())
-    tables.write_table(table, path)
+    parquet.write_table(table, path)
     before = path.read_bytes()
 
     def fail(descriptor):
@@ -222,7 +222,7 @@ def test_a_failing_disk_is_a_storage_error_and_the_old_file_stays(tmp_path, monk
 
     monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(StorageError, match=says) as caught:
-        tables.write_table(tables.nodes_table(1, small_tree()), path)
+        parquet.write_table(tables.nodes_table(1, small_tree()), path)
     assert str(path) in str(caught.value)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -231,7 +231,7 @@ def test_a_failing_disk_is_a_storage_error_and_the_old_file_stays(tmp_path, monk
 def test_a_folder_that_is_a_file_is_a_storage_error(tmp_path):
     (tmp_path / "trees").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
-        tables.write_table(tables.nodes_table(0, small_tree()), tmp_path / "trees" / "nodes.parquet")
+        parquet.write_table(tables.nodes_table(0, small_tree()), tmp_path / "trees" / "nodes.parquet")
 
 
 def test_an_interrupt_leaves_nothing(tmp_path):
@@ -247,60 +247,60 @@ def test_an_interrupt_leaves_nothing(tmp_path):
 
 def test_what_a_kill_left_is_replaced(tmp_path):
     (tmp_path / ".nodes.parquet.tmp").write_bytes(b"torn")
-    tables.write_table(tables.nodes_table(0, small_tree()), tmp_path / "nodes.parquet")
+    parquet.write_table(tables.nodes_table(0, small_tree()), tmp_path / "nodes.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["nodes.parquet"]
 
 
 class TestReading:
     def write(self, path: Path, version: bytes = b"1") -> Path:
         table = tables.nodes_table(0, small_tree())
-        metadata = {**table.schema.metadata, tables.VERSION_KEY: version}
+        metadata = {**table.schema.metadata, parquet.VERSION_KEY: version}
         pq.write_table(table.replace_schema_metadata(metadata), path)
         return path
 
     def test_missing(self, tmp_path):
         with pytest.raises(StorageError, match=r"gone\.parquet cannot be read: No such file"):
-            tables.read_table(tmp_path / "gone.parquet", tables.NODES)
+            parquet.read_table(tmp_path / "gone.parquet", tables.NODES)
 
     def test_another_version(self, tmp_path):
         path = self.write(tmp_path / "n.parquet", version=b"0")
         with pytest.raises(DataError, match=r"n\.parquet: has schema version 0, this treeforge reads version 1"):
-            tables.read_table(path, tables.NODES)
+            parquet.read_table(path, tables.NODES)
 
     def test_another_table(self, tmp_path):
         with pytest.raises(DataError, match="is a table of nodes, not of rollouts"):
-            tables.read_table(self.write(tmp_path / "n.parquet"), tables.ROLLOUTS)
+            parquet.read_table(self.write(tmp_path / "n.parquet"), tables.ROLLOUTS)
 
     def test_a_foreign_file(self, tmp_path):
         pq.write_table(pa.table({"text": ["a"]}), tmp_path / "n.parquet")
         with pytest.raises(DataError, match="not written by treeforge"):
-            tables.read_table(tmp_path / "n.parquet", tables.NODES)
+            parquet.read_table(tmp_path / "n.parquet", tables.NODES)
 
     def test_other_columns_under_our_name(self, tmp_path):
         table = tables.nodes_table(0, small_tree())
         pq.write_table(table.set_column(3, "depth", pa.array([0, 1, 2])), tmp_path / "n.parquet")
         with pytest.raises(DataError, match="these differ: depth"):
-            tables.read_table(tmp_path / "n.parquet", tables.NODES)
+            parquet.read_table(tmp_path / "n.parquet", tables.NODES)
 
     def test_some_columns(self, tmp_path):
-        found = tables.read_table(self.write(tmp_path / "n.parquet"), tables.NODES, columns=["answer"])
+        found = parquet.read_table(self.write(tmp_path / "n.parquet"), tables.NODES, columns=["answer"])
         assert found.to_pydict() == {"answer": ["", "", "4"]}
 
     def test_a_folder_name_with_an_equals_sign_adds_no_column(self, tmp_path):
         path = tmp_path / "seed=1" / "n.parquet"
-        tables.write_table(tables.nodes_table(0, small_tree()), path)
-        assert tables.read_table(path, tables.NODES).column_names == tables.NODES.names
+        parquet.write_table(tables.nodes_table(0, small_tree()), path)
+        assert parquet.read_table(path, tables.NODES).column_names == tables.NODES.names
 
     @pytest.mark.parametrize("content", [b"", b"PAR1", b"not parquet at all" * 10])
     def test_not_parquet(self, tmp_path, content):
         (tmp_path / "n.parquet").write_bytes(content)
         with pytest.raises(StorageError, match=r"n\.parquet is damaged or no Parquet file"):
-            tables.read_table(tmp_path / "n.parquet", tables.NODES)
+            parquet.read_table(tmp_path / "n.parquet", tables.NODES)
 
     def test_any_damage_is_noticed_or_harmless(self, tmp_path):
         path = tmp_path / "n.parquet"
         tree = small_tree()
-        tables.write_table(tables.nodes_table(0, tree), path)
+        parquet.write_table(tables.nodes_table(0, tree), path)
         whole = path.read_bytes()
         noticed = 0
         for seed in range(300):
@@ -309,7 +309,7 @@ class TestReading:
             damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
             path.write_bytes(damaged if seed % 5 else damaged[: rng.randrange(len(whole))])
             try:
-                found = tables.tree_from_table(tables.read_table(path, tables.NODES))
+                found = tables.tree_from_table(parquet.read_table(path, tables.NODES))
             except (StorageError, DataError) as error:
                 noticed += "n.parquet" in str(error)
             else:

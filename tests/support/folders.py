@@ -10,8 +10,8 @@ from support.runs import scripted_config
 
 from treeforge.configuration import to_dict
 from treeforge.problem import Problem
+from treeforge.store.parquet import SCHEMA_VERSION
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import SCHEMA_VERSION
 from treeforge.tree import Finish, Rollout, Tree, TreeRecord
 from treeforge.verdict import NO_VERDICT, Verdict
 

@@ -10,39 +10,29 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from treeforge.config import Machine
 from treeforge.configuration import to_dict
-from treeforge.errors import ConfigError, HubError, MissingExtraError, RunError, TreeforgeError
+from treeforge.errors import ConfigError, HubError, RunError
 from treeforge.export.card import CARD
 from treeforge.export.dataset import DEFAULT_FOLDER
 from treeforge.export.formats import FORMATS
+from treeforge.export.hub_client import check_name, hub_api, retried
 from treeforge.export.plots import FOLDER as PLOTS
-from treeforge.printable import one_line
 from treeforge.store.files import storage_error
 from treeforge.store.run import GIVEN_FILE, OPEN, RunFolder
 from treeforge.store.views import view_state
 
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi
-
 _log = logging.getLogger("treeforge.hub")
-T = TypeVar("T")
 
 RUN_FOLDER = "run"
 """Where a run's trees lie in a Hub dataset."""
 _SHARDS = "*-?????-of-?????.parquet"
-_PASSING = frozenset((409, 429, 500, 502, 503, 504))
-"""HTTP statuses that may be gone a moment later; 409 is another commit at the same time."""
-WAITS = (1.0, 4.0, 15.0)
-"""Seconds before a failed call is made again. Most calls of the client have been tried several times by then."""
 
 
 class PushReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,22 +70,22 @@ def push(
     was exported, or the run's trees have not all ended).
     """
     path = Path(path)
-    _check_name(repo)
+    check_name(repo)
     if pr and revision:
         raise ConfigError("--pr opens a pull request against the default branch; leave --revision out")
     with _staged(path, trees) as (stage, files):
         if dry_run:
             return PushReport(repo=repo, files=files, changed=False, url="")
-        api = _api()
+        api = hub_api()
         if not pr:
-            _retried(repo, lambda: api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
-        there = _retried(repo, lambda: api.repo_info(repo, repo_type="dataset"))
+            retried(repo, lambda: api.create_repo(repo, repo_type="dataset", private=private, exist_ok=True))
+        there = retried(repo, lambda: api.repo_info(repo, repo_type="dataset"))
         if private and there.private is False:
             raise HubError(f"{repo} exists and is public; make it private on the Hub first. Nothing was uploaded")
         if revision and not revision.startswith("refs/"):
-            _retried(repo, lambda: api.create_branch(repo, repo_type="dataset", branch=revision, exist_ok=True))
-        before = _retried(repo, lambda: api.repo_info(repo, repo_type="dataset", revision=revision)).sha
-        commit = _retried(
+            retried(repo, lambda: api.create_branch(repo, repo_type="dataset", branch=revision, exist_ok=True))
+        before = retried(repo, lambda: api.repo_info(repo, repo_type="dataset", revision=revision)).sha
+        commit = retried(
             repo,
             lambda: api.upload_folder(
                 repo_id=repo,
@@ -109,7 +99,7 @@ def push(
                 + ([f"{RUN_FOLDER}/*"] if trees else []),
             ),
             # A pull request whose answer was lost may be open already: the caller must look.
-            waits=() if pr else WAITS,
+            waits=() if pr else None,
         )
     changed = bool(commit.pr_url) if pr else commit.oid != before
     return PushReport(repo=repo, files=files, changed=changed, url=str(commit.pr_url or commit.commit_url))
@@ -123,12 +113,12 @@ def pull(repo: str, out: Path | str, *, revision: str | None = None) -> RunFolde
     `out` holds something or what came is no whole run.
     """
     out = Path(out)
-    _check_name(repo)
+    check_name(repo)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} holds something already; choose another --out")
-    api = _api(needs_token=False)
-    sha = _retried(repo, lambda: api.repo_info(repo, repo_type="dataset", revision=revision)).sha
-    listed = _retried(repo, lambda: list(api.list_repo_tree(repo, repo_type="dataset", revision=sha, recursive=True)))
+    api = hub_api(needs_token=False)
+    sha = retried(repo, lambda: api.repo_info(repo, repo_type="dataset", revision=revision)).sha
+    listed = retried(repo, lambda: list(api.list_repo_tree(repo, repo_type="dataset", revision=sha, recursive=True)))
     sizes = {
         item.path: item.size for item in listed if hasattr(item, "size") and item.path.startswith(f"{RUN_FOLDER}/")
     }
@@ -137,7 +127,7 @@ def pull(repo: str, out: Path | str, *, revision: str | None = None) -> RunFolde
     parts = out.with_name(f".{out.name}.pull")
     try:
         parts.mkdir(parents=True, exist_ok=True)
-        _retried(
+        retried(
             repo,
             lambda: api.snapshot_download(
                 repo, repo_type="dataset", revision=sha, local_dir=parts, allow_patterns=f"{RUN_FOLDER}/*"
@@ -226,103 +216,6 @@ def _stage_run(run: RunFolder, folder: Path) -> None:
 def _is_ours(file: Path, dataset: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(dataset).parts)
     return file.is_file() and not hidden
-
-
-def _check_name(repo: str) -> None:
-    _hub()
-    from huggingface_hub.utils import validate_repo_id
-
-    try:
-        validate_repo_id(repo)
-    except ValueError as error:
-        raise ConfigError(f"{one_line(repo)!r} is no name on the Hub: {one_line(str(error))}") from None
-    if repo.count("/") != 1:
-        raise ConfigError(f"{one_line(repo)!r} is no name on the Hub; write OWNER/NAME")
-
-
-def _hub() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError:
-        raise MissingExtraError("the Hub", "hub") from None
-    return huggingface_hub
-
-
-def _api(*, needs_token: bool = True) -> HfApi:
-    hub = _hub()
-    if needs_token and hub.get_token() is None:
-        raise HubError("there is no Hub token. Put one into the variable HF_TOKEN, or log in with `hf auth login`")
-    api: HfApi = hub.HfApi(library_name="treeforge")
-    return api
-
-
-def _retried(repo: str, call: Callable[[], T], waits: tuple[float, ...] | None = None) -> T:
-    """The call's result; after a fault that may pass, that of a later try. `HubError` for all others."""
-    waits = WAITS if waits is None else waits
-    for wait in (*waits, None):
-        try:
-            return call()
-        except TreeforgeError:
-            raise
-        except Exception as error:  # what its HTTP library and its threads raise
-            status, cause = _status(error)
-            passing = status in _PASSING or (status is None and _is_network(cause))
-            if wait is None or not passing:
-                raise HubError(_message(repo, status, cause)) from error
-            _log.warning("%s; trying again in %.0f s", _message(repo, status, cause), wait)
-            time.sleep(wait)
-    raise AssertionError("unreachable")
-
-
-def _status(error: BaseException) -> tuple[int | None, BaseException]:
-    """The HTTP status of an error or of what caused it, and that error; threads wrap theirs."""
-    found: BaseException | None = error
-    while found is not None:
-        response = getattr(found, "response", None)
-        if response is not None:
-            return int(response.status_code), found
-        if _is_network(found):
-            return None, found
-        found = found.__cause__
-    return None, error
-
-
-def _is_network(error: BaseException) -> bool:
-    """Whether the Hub could not be reached, as far as the error's kind says."""
-    return isinstance(error, ConnectionError | TimeoutError) or type(error).__module__.startswith(("httpx", "httpcore"))
-
-
-def _message(repo: str, status: int | None, error: BaseException) -> str:
-    """What happened and what to do. The client's own words hold no token; ours is taken out all the same."""
-    from huggingface_hub import errors, get_token
-
-    said = str(error)
-    if token := get_token():
-        said = said.replace(token, "…")
-    said = one_line(" ".join(said.split()), 300)
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return "the Hub is switched off by HF_HUB_OFFLINE; unset it"
-    if isinstance(error, errors.RevisionNotFoundError):
-        return f"{repo} has no such revision ({said})"
-    match status:
-        case 401:
-            return (
-                f"the Hub does not accept the token for {repo}: it is wrong or has ended. `hf auth login` sets another"
-            )
-        case 403:
-            return f"the token has no right to do that in {repo}; one with write access to it is needed ({said})"
-        case 404:
-            return f"there is no dataset {repo} on the Hub, or none that this token may see"
-        case 409:
-            return f"{repo} is being changed by another commit ({said}); run the same command again"
-        case 429:
-            return f"the Hub answers that there are too many requests; wait and run the same command again ({said})"
-        case int() if status >= 500:
-            return f"the Hub fails (HTTP {status}); run the same command again, which goes on ({said})"
-        case None if _is_network(error):
-            return f"the Hub cannot be reached ({said}); the same command goes on when it can"
-        case _:
-            return f"the Hub's client failed ({said}); the same command goes on from what was done"
 
 
 def _size(path: Path) -> int:

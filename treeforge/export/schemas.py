@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from treeforge.errors import DataError
-from treeforge.store.tables import VERSION_KEY, text_array
+from treeforge.store.parquet import VERSION_KEY
+from treeforge.store.tables import text_array
 
 SCHEMA_VERSION = 1
 """Version of the exported columns; grows when a column changes its meaning, name or type."""

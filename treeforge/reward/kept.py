@@ -9,8 +9,8 @@ from pathlib import Path
 from treeforge.hashing import digest, encode_text
 from treeforge.reward.base import RewardModel, SolutionScores, score_solutions
 from treeforge.store.files import atomic_file
+from treeforge.store.parquet import read_table, write_table
 from treeforge.store.scores import SCORES, SCORES_FOLDER, scores_from_table, scores_table
-from treeforge.store.tables import read_table, write_table
 
 Question = str
 Steps = Sequence[str]

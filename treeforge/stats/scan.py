@@ -17,8 +17,8 @@ import polars as pl
 from treeforge.errors import StorageError
 from treeforge.stats.rechecked import Rechecked, rechecked
 from treeforge.store.blocks import Kind
+from treeforge.store.parquet import how_to_remake
 from treeforge.store.run import OPEN, RunFolder
-from treeforge.store.tables import how_to_remake
 
 if TYPE_CHECKING:
     import pyarrow as pa

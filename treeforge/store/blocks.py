@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from treeforge.errors import DataError, StorageError
 from treeforge.store.files import storage_error
-from treeforge.store.tables import NODES, ROLLOUTS, nodes_table, read_table, rollouts_table, write_table
+from treeforge.store.parquet import read_table, write_table
+from treeforge.store.tables import NODES, ROLLOUTS, nodes_table, rollouts_table
 from treeforge.tree import TreeRecord
 
 Kind = Literal["nodes", "rollouts"]

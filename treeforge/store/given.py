@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from treeforge.errors import DataError, StorageError
 from treeforge.given import GivenSolution
 from treeforge.hashing import digest
+from treeforge.store.parquet import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, read_table, write_table
 from treeforge.store.run import GIVEN_FILE, RunFolder
-from treeforge.store.tables import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, read_table, write_table
 
 SECTION = "given"
 """The manifest's section: source, format, counts and digest; absent in a run that samples its own solutions."""

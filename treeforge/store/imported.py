@@ -23,8 +23,9 @@ from treeforge.heldout import held_out
 from treeforge.posterior import FIXED, Prior
 from treeforge.store.blocks import TreeFiles
 from treeforge.store.forests import NodeTable
+from treeforge.store.parquet import read_table, write_table
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import ROLLOUTS, VALUES, read_table, write_table
+from treeforge.store.tables import ROLLOUTS, VALUES
 from treeforge.store.value_table import ValueTable, rows_of_values
 from treeforge.tree import Rollout, Tree
 from treeforge.value import FROM_ELSEWHERE, Estimator, Values, estimate

@@ -20,9 +20,10 @@ from treeforge.config import LabelConfig
 from treeforge.errors import DataError
 from treeforge.forest import Forest
 from treeforge.hashing import file_sha256
+from treeforge.store.parquet import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, read_table, write_table
 from treeforge.store.rows import read_rows
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, read_table, text_array, write_table
+from treeforge.store.tables import text_array
 
 OPINIONS = pa.schema(
     [

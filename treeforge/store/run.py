@@ -23,14 +23,9 @@ from treeforge.store.blocks import Kind, TreeFiles
 from treeforge.store.files import atomic_file, remove_file, storage_error
 from treeforge.store.journal import Journal, TreeCost
 from treeforge.store.lock import is_locked, take_lock
+from treeforge.store.parquet import SCHEMA_VERSION, read_table, write_table
 from treeforge.store.saved_problems import PROBLEMS, SavedProblems, TextColumn
-from treeforge.store.tables import (
-    SCHEMA_VERSION,
-    read_table,
-    rollouts_from_table,
-    trees_from_table,
-    write_table,
-)
+from treeforge.store.tables import rollouts_from_table, trees_from_table
 from treeforge.tree import TreeRecord
 
 _log = logging.getLogger("treeforge.store")

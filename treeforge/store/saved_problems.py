@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from treeforge.errors import StorageError
 from treeforge.problem import Problem
-from treeforge.store.tables import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
+from treeforge.store.parquet import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
 
 PROBLEMS = pa.schema(
     [

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from treeforge.hashing import DIGEST_SIZE
-from treeforge.store.tables import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
+from treeforge.store.parquet import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
 
 SCORES_FOLDER = "scores"
 """In the run folder. It can be deleted and made again with the models."""

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from treeforge.store.tables import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY, text_array
+from treeforge.store.parquet import SCHEMA_VERSION, TABLE_KEY, VERSION_KEY
+from treeforge.store.tables import text_array
 
 VERDICTS = pa.schema(
     [

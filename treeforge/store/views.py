@@ -18,8 +18,8 @@ import pyarrow as pa
 from treeforge.errors import RunLockedError, StorageError
 from treeforge.hashing import digest_object
 from treeforge.store.files import atomic_file, storage_error
+from treeforge.store.parquet import read_table, write_table
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import read_table, write_table
 from treeforge.tree import TreeRecord
 
 
