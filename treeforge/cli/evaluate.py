@@ -34,7 +34,7 @@ def evaluate(
         typer.Option(
             "--reward",
             metavar="A,B,…",
-            help="Reward models: folders of `treeforge train`, or http(s)://… of a server. May be repeated.",
+            help="Reward models: folders of `treeforge train`, hf://OWNER/NAME, or http(s)://… of a server. May be repeated.",
         ),
     ] = None,
     n: Annotated[
@@ -258,12 +258,12 @@ def _sample(run: Path, path: str, settings: RunConfig, solutions: int, quiet: bo
 
 
 def _check_trained(places: Sequence[str]) -> None:
-    """A folder that is no reward model is an error before the policy is paid."""
-    from treeforge.reward.score import saved_in
+    """A folder or repository that is no reward model is an error before the policy is paid."""
+    from treeforge.reward.score import model_folder, saved_in
 
     for place in places:
-        if "://" not in place:
-            saved_in(Path(place).expanduser())
+        if (folder := model_folder(place)) is not None:
+            saved_in(folder)
 
 
 def _models(places: Sequence[str], batch: int | None) -> list[RewardModel]:

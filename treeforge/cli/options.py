@@ -88,7 +88,8 @@ Reward = Annotated[
     typer.Option(
         "--reward",
         metavar="PLACE",
-        help="--strategy beam: rank by this reward model, a folder of `treeforge train` or http://HOST:PORT?folder=….",
+        help="--strategy beam: rank by this reward model: a folder of `treeforge train`, hf://OWNER/NAME or "
+        "http://HOST:PORT?folder=….",
     ),
 ]
 Aggregate = Annotated[

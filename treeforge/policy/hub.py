@@ -1,4 +1,4 @@
-"""GGUF files on the Hugging Face Hub, by name: `hf://OWNER/NAME/FILE.gguf@REVISION`.
+"""Models on the Hugging Face Hub, by name: a GGUF file, `hf://OWNER/NAME/FILE.gguf@REVISION`, or a whole repository.
 
 The Hub's own client fetches them into its own cache, which other programs share: it asks for the token that `hf auth
 login` or `HF_TOKEN` gave it, goes on where a download stopped, and takes what lies there without a network.
@@ -23,6 +23,7 @@ SCHEME = "hf://"
 
 _MAIN = "main"
 _NAME = re.compile(r"hf://(\w[\w.-]*/\w[\w.-]*)(?:@([^/@]+))?/([^@]+\.gguf)(?:@(.+))?", re.IGNORECASE)
+_REPOSITORY = re.compile(r"hf://(\w[\w.-]*/\w[\w.-]*)(?:@([^/@]+))?", re.IGNORECASE)
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf", re.IGNORECASE)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -35,6 +36,7 @@ class HubFile(msgspec.Struct, frozen=True):
     repo: str
     revision: str
     file: str
+    """'' for the whole repository."""
 
     def __str__(self) -> str:
         return f"the Hub's {self.repo}"
@@ -42,7 +44,7 @@ class HubFile(msgspec.Struct, frozen=True):
     @property
     def place(self) -> str:
         """`hf://OWNER/NAME/FILE.gguf`."""
-        return f"{SCHEME}{self.repo}/{self.file}"
+        return f"{SCHEME}{self.repo}/{self.file}".rstrip("/")
 
     @property
     def name(self) -> str:
@@ -107,6 +109,29 @@ def fetch(file: HubFile) -> Path:
     return _called(file, lambda: Path(hub.hf_hub_download(file.repo, file.file, revision=file.revision)))
 
 
+def fetch_repository(name: str, what: str) -> Path:
+    """The folder of a model repository, `hf://OWNER/NAME@REVISION`, in the client's cache; what it lacks is downloaded.
+
+    Without a network, what the cache has. Raises as `fetch`; `what`, as in "the reward model", begins the messages.
+    """
+    found = _REPOSITORY.fullmatch(name)
+    if found is None:
+        raise ConfigError(f"{what}: {one_line(name)!r} names no model on the Hub; write {SCHEME}OWNER/NAME@REVISION")
+    whole = HubFile(found[1], found[2] or _MAIN, "")
+    hub = _client()
+
+    def snapshot(*, cached: bool = False) -> Path:
+        return Path(hub.snapshot_download(whole.repo, revision=whole.revision, local_files_only=cached))
+
+    try:
+        return _called(whole, snapshot, what)
+    except PolicyUnavailableError as unreachable:
+        try:
+            return snapshot(cached=True)
+        except hub.errors.LocalEntryNotFoundError:
+            raise unreachable from None
+
+
 def cached_file(file: HubFile) -> Path | None:
     """The file where the client's cache has it; None elsewhere. Asks nobody."""
     found = _client().try_to_load_from_cache(file.repo, file.file, revision=file.revision)
@@ -127,34 +152,34 @@ def _client() -> Any:
     return huggingface_hub
 
 
-def _called(file: HubFile, call: Callable[[], T]) -> T:
+def _called(file: HubFile, call: Callable[[], T], what: str = "policy.model") -> T:
     from huggingface_hub import errors
 
     try:
         return call()
     except errors.GatedRepoError:
         raise ConfigError(
-            f"policy.model: {file.repo} is gated. Accept its terms on its page on the Hub, and log in with "
+            f"{what}: {file.repo} is gated. Accept its terms on its page on the Hub, and log in with "
             "`hf auth login` or put a token into HF_TOKEN"
         ) from None
     except errors.RevisionNotFoundError:
-        raise ConfigError(f"policy.model: {file.repo} has no revision {one_line(file.revision)!r}") from None
+        raise ConfigError(f"{what}: {file.repo} has no revision {one_line(file.revision)!r}") from None
     except errors.RepositoryNotFoundError:
         raise ConfigError(
-            f"policy.model: there is no model {file.repo} on the Hub, or none that you may see; where it is private, "
+            f"{what}: there is no model {file.repo} on the Hub, or none that you may see; where it is private, "
             "log in with `hf auth login` or put a token into HF_TOKEN"
         ) from None
     except errors.EntryNotFoundError as error:
         if isinstance(error, errors.LocalEntryNotFoundError):  # what a download says where the Hub does not answer
             raise _out_of_reach(file, error.__cause__ or error) from error
         raise ConfigError(
-            f"policy.model: {file.repo} has no file {one_line(file.file)!r} at the revision {one_line(file.revision)}"
+            f"{what}: {file.repo} has no file {one_line(file.file)!r} at the revision {one_line(file.revision)}"
         ) from None
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403):
             raise ConfigError(
-                f"policy.model: the Hub does not accept the token for {file.repo} (HTTP {status}); "
+                f"{what}: the Hub does not accept the token for {file.repo} (HTTP {status}); "
                 "`hf auth login` sets another"
             ) from None
         raise _out_of_reach(file, error) from error
@@ -176,5 +201,5 @@ def _out_of_reach(file: HubFile, error: BaseException) -> PolicyUnavailableError
     said = one_line(" ".join(str(error).split()), 200) or type(error).__name__
     return PolicyUnavailableError(
         f"{file.name} cannot be downloaded, since the Hub cannot be reached ({said}). Try again with a network, or "
-        "give the path of a GGUF file that you have"
+        f"give the path of a {'GGUF file' if file.file else 'folder'} that you have"
     )

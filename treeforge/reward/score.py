@@ -15,6 +15,7 @@ from treeforge.answers import states_answer
 from treeforge.config import StepsConfig
 from treeforge.errors import ConfigError
 from treeforge.given import GivenSolution
+from treeforge.policy.hub import SCHEME, fetch_repository
 from treeforge.problem import Problem
 from treeforge.reward.base import (
     AGGREGATES,
@@ -57,7 +58,8 @@ class LoadedModel(ABC):
 
 
 def load_reward_model(place: str, *, batch: int | None = None) -> LoadedModel:
-    """The reward model in a folder that `treeforge train` made, or behind an address (`treeforge.reward.served`).
+    """The reward model in a folder that `treeforge train` made, on the Hub (`hf://OWNER/NAME@REVISION`), or behind an
+    address (`treeforge.reward.served`).
 
     `batch`: windows of one forward pass, or of one request; None: as many as are known to fit.
 
@@ -66,14 +68,25 @@ def load_reward_model(place: str, *, batch: int | None = None) -> LoadedModel:
     """
     if batch is not None and batch < 1:
         raise ConfigError(f"--batch must be at least 1, not {batch}")
-    if "://" in place:
+    folder = model_folder(place)
+    if folder is None:
         from treeforge.reward.served import ServedModel
 
         return ServedModel(place, batch=batch)
     from treeforge.reward.trained import TrainedModel
 
-    folder = Path(place).expanduser()
-    return TrainedModel(folder, saved_in(folder), batch=batch)
+    saved = saved_in(folder)
+    model = TrainedModel(folder, saved, batch=batch)
+    if place.startswith(SCHEME):
+        model.name = place.removeprefix(SCHEME)
+    return model
+
+
+def model_folder(place: str) -> Path | None:
+    """Where a reward model lies, fetched from the Hub where `place` names one there; None for an address."""
+    if place.startswith(SCHEME):
+        return fetch_repository(place, "the reward model")
+    return None if "://" in place else Path(place).expanduser()
 
 
 def saved_in(folder: Path) -> Saved:
