@@ -34,7 +34,7 @@ def evaluate(
         typer.Option(
             "--reward",
             metavar="A,B,…",
-            help="Reward models: folders of `treeforge train`, hf://OWNER/NAME, or http(s)://… of a server. May be repeated.",
+            help="Reward models: folders of `treeforge train`, hf://OWNER/NAME, or http(s)://…. May be repeated.",
         ),
     ] = None,
     n: Annotated[

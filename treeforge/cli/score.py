@@ -22,7 +22,7 @@ def score(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A folder of `treeforge train`, hf://OWNER/NAME, or http://HOST:PORT?folder=FOLDER for one that is served.",
+            help="A folder of `treeforge train`, hf://OWNER/NAME, or http://HOST:PORT?folder=FOLDER of a server.",
             show_default=False,
         ),
     ],
