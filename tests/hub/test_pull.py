@@ -18,7 +18,8 @@ from treeforge.cli import invoke
 from treeforge.config import Machine
 from treeforge.configuration import to_dict
 from treeforge.errors import HubError, RunError, StorageError
-from treeforge.export.hub import pull, push
+from treeforge.export.hub import push
+from treeforge.export.hub_pull import pull
 from treeforge.importing import import_file
 from treeforge.labelled import labelled_solutions
 from treeforge.store.run import RunFolder
@@ -95,6 +96,74 @@ def test_a_pull_that_is_interrupted_goes_on(hub: HubServer, run: Path, tmp_path:
     fetched = [path for method, path in hub.requests if method == "GET" and "/resolve/" in path]
     assert any("nodes-00001" in path for path in fetched)
     assert not any("nodes-00000" in path for path in fetched)
+
+
+def test_what_a_pull_of_another_dataset_left_is_not_taken(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "file.jsonl"
+    file.write_text(json.dumps({"prompt": "P?", "completions": ["a", "b"], "labels": [0.25, 1]}) + "\n")
+    import_file(file, "prm", tmp_path / "imported")
+    views.export(tmp_path / "imported")
+    push(tmp_path / "imported", "owner/imported", trees=True)
+    push(run, REPO, trees=True)
+    hub.fail("GET", r"/resolve/.*rollouts", 404, times=10**6)
+    with pytest.raises(HubError):
+        pull("owner/imported", tmp_path / "back")
+    assert (tmp_path / ".back.pull").exists()
+    hub.faults.clear()
+    back = pull(REPO, tmp_path / "back").path
+    assert sorted(path.name for path in (back / "trees").iterdir()) == sorted(
+        path.name for path in (run / "trees").glob("*.parquet")
+    )
+
+
+def changed(hub: HubServer, files: dict[str, bytes | None]) -> None:
+    """Commit the dataset with some files replaced, added or, where None, taken out."""
+    found = hub.files(REPO) | files
+    hub.upload(REPO, {path: content for path, content in found.items() if content is not None})
+
+
+def test_only_what_a_run_has_is_taken(hub: HubServer, run: Path, tmp_path: Path) -> None:
+    push(run, REPO, trees=True)
+    strange = ("journal.sqlite", "x.sh", "labels/values-00000.parquet", "trees/x.parquet", "../../evil.parquet")
+    changed(hub, {f"run/{name}": b"junk" for name in strange})
+    pull(REPO, tmp_path / "back")
+    push(run, "owner/plain", trees=True)
+    pull("owner/plain", tmp_path / "plain")
+    found = [sorted(p.relative_to(f).as_posix() for p in f.rglob("*")) for f in (tmp_path / "back", tmp_path / "plain")]
+    assert found[0] == found[1]
+    assert not list(tmp_path.rglob("evil*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("trees/nodes-00000.parquet", b"junk"),
+        ("trees/nodes-00000.parquet", None),
+        ("trees/rollouts-00000.parquet", None),
+        ("trees/nodes-00000.parquet", "trees/nodes-00001.parquet"),
+        ("manifest.json", b"[]"),
+        ("manifest.json", b'{"schema": 1}'),
+        ("problems.parquet", b"junk"),
+    ],
+)
+def test_what_is_no_whole_run_is_not_taken(
+    hub: HubServer, run: Path, tmp_path: Path, name: str, content: bytes | str | None
+) -> None:
+    push(run, REPO, trees=True)
+    if isinstance(content, str):
+        content = hub.files(REPO)[f"run/{content}"]
+    changed(hub, {f"run/{name}": content})
+    with pytest.raises(RunError, match=r"^owner/trees holds no (whole )?run"):
+        pull(REPO, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "problems.parquet"])
+def test_a_dataset_without_a_run(hub: HubServer, run: Path, tmp_path: Path, name: str) -> None:
+    push(run, REPO, trees=True)
+    changed(hub, {f"run/{name}": None})
+    with pytest.raises(HubError, match="holds no run; one gets there by"):
+        pull(REPO, tmp_path / "back")
 
 
 def test_a_connection_that_is_cut_is_made_again(hub: HubServer, run: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def pull(
 
     They can be labelled, compressed, exported and shown, and not grown further.
     """
-    from treeforge.export.hub import pull as pull_from_hub
+    from treeforge.export.hub_pull import pull as pull_from_hub
 
     run = pull_from_hub(repo, out, revision=revision)
     typer.echo(f"{out}: {len(run.problems)} problems; next: treeforge label {out}")

@@ -1,14 +1,13 @@
-"""Datasets and runs to the Hugging Face Hub and back: `push` and `pull`, over huggingface_hub's own client.
+"""Datasets and runs to the Hugging Face Hub, over huggingface_hub's own client; back: `hub_pull.py`.
 
-The client streams, skips what is there already, and goes on where an upload stopped; here is what to send, what to
-delete, and what its errors mean. The token stays with the client: it is read from the environment or from
-`hf auth login`, and neither logged nor written.
+The client streams, skips what is there already, and goes on where an upload stopped; here is what to send and what to
+delete. The token stays with the client: it is read from the environment or from `hf auth login`, and neither logged
+nor written.
 """
 
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,54 +104,6 @@ def push(
     return PushReport(repo=repo, files=files, changed=changed, url=str(commit.pr_url or commit.commit_url))
 
 
-def pull(repo: str, out: Path | str, *, revision: str | None = None) -> RunFolder:
-    """Bring the trees of a run that was pushed with `trees` back as the run folder `out`.
-
-    It has no journal: its trees can be labelled, compressed, exported and looked at, and not grown further. An
-    interrupted pull goes on. Raises `HubError` where the repository cannot be read or has no run, `RunError` where
-    `out` holds something or what came is no whole run.
-    """
-    out = Path(out)
-    check_name(repo)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunError(f"{out} holds something already; choose another --out")
-    api = hub_api(needs_token=False)
-    sha = retried(repo, lambda: api.repo_info(repo, repo_type="dataset", revision=revision)).sha
-    listed = retried(repo, lambda: list(api.list_repo_tree(repo, repo_type="dataset", revision=sha, recursive=True)))
-    sizes = {
-        item.path: item.size for item in listed if hasattr(item, "size") and item.path.startswith(f"{RUN_FOLDER}/")
-    }
-    if f"{RUN_FOLDER}/manifest.json" not in sizes:
-        raise HubError(f"{repo} holds no run; one gets there by `treeforge push RUN {repo} --trees`")
-    parts = out.with_name(f".{out.name}.pull")
-    try:
-        parts.mkdir(parents=True, exist_ok=True)
-        retried(
-            repo,
-            lambda: api.snapshot_download(
-                repo, repo_type="dataset", revision=sha, local_dir=parts, allow_patterns=f"{RUN_FOLDER}/*"
-            ),
-        )
-        # Where the Hub is out of reach the client hands back what lies there, whole or not.
-        if missing := [name for name, size in sizes.items() if _size(parts / name) != size]:
-            raise HubError(f"{missing[0]} of {repo} did not arrive whole; the same command goes on from here")
-        _disarm(parts / RUN_FOLDER)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        (parts / RUN_FOLDER).replace(out)
-        shutil.rmtree(parts, ignore_errors=True)
-    except OSError as error:
-        raise storage_error(error, out) from error
-    return RunFolder.open(out)
-
-
-def _disarm(folder: Path) -> None:
-    """A run from elsewhere must not say what servers this machine talks to and which of its files it writes."""
-    run = RunFolder.open(folder)
-    run.manifest["machine"] = to_dict(Machine())
-    run.write_manifest()
-    (folder / "logs").mkdir(exist_ok=True)
-
-
 @contextmanager
 def _staged(path: Path, trees: bool) -> Iterator[tuple[Path, dict[str, int]]]:
     """A folder of links to all that is to be uploaded, and the sizes by path."""
@@ -216,7 +167,3 @@ def _stage_run(run: RunFolder, folder: Path) -> None:
 def _is_ours(file: Path, dataset: Path) -> bool:
     hidden = any(part.startswith(".") for part in file.relative_to(dataset).parts)
     return file.is_file() and not hidden
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
