@@ -109,7 +109,8 @@ class _Rows:
     def __init__(self, path: Path, source: str) -> None:
         self._source = source
         self.problems: list[Problem] = []
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[str, dict[str, int]] = {}
+        """A question, white space made even -> its problems by gold answer."""
         self._database = sqlite3.connect(path, isolation_level=None)
         # The file is of no use after a crash.
         for setting in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-65536"):
@@ -161,11 +162,24 @@ class _Rows:
             depth[place] = 1 + (depth[step.parent] if step.parent >= 0 else 0)
         if max(depth) > MAX_STEPS:
             raise DataError(f"{where} has a path of more than {MAX_STEPS} steps", fix=f"Leave it out, {_SKIP}")
-        problem = make_problem(row.question, row.gold_answer, source=self._source)
-        number = self._numbers.setdefault(problem.problem_id, len(self.problems))
-        if number == len(self.problems):
-            self.problems.append(problem)
-        self._execute("INSERT INTO rows VALUES (?, ?)", number, msgspec.msgpack.encode(row))
+        self._execute("INSERT INTO rows VALUES (?, ?)", self._number(row), msgspec.msgpack.encode(row))
+
+    def _number(self, row: ImportedRow) -> int:
+        """The row's problem: with its question, but for white space, and its gold answer where both have one."""
+        golds = self._numbers.setdefault(" ".join(row.question.split()), {})
+        if row.gold_answer in golds:
+            return golds[row.gold_answer]
+        if golds and not row.gold_answer:
+            return next(iter(golds.values()))
+        if "" in golds:  # Rows without a gold answer came first.
+            number = golds.pop("")
+            question = self.problems[number].question
+            self.problems[number] = make_problem(question, row.gold_answer, source=self._source)
+        else:
+            number = len(self.problems)
+            self.problems.append(make_problem(row.question, row.gold_answer, source=self._source))
+        golds[row.gold_answer] = number
+        return number
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         try:

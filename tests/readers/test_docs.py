@@ -38,5 +38,7 @@ def test_every_row_of_the_page_is_there():
         "processbench",
         "openr",
         "openr",
+        "openr",
+        "rest-mcts",
         "rest-mcts",
     ]

@@ -12,7 +12,7 @@ from treeforge.cli import options, results
 
 def import_(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The file; a folder, for hrm-pickle.", show_default=False)
+        Path, typer.Argument(metavar="FILE", help="The file; a folder, for hrm-pickle and openr.", show_default=False)
     ],
     format: Annotated[
         str,

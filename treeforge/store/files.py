@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from treeforge.errors import StorageError
+from treeforge.errors import DataError, StorageError
+
+MAX_POINTER_BYTES = 1024
+"""The largest Git LFS pointer, by its specification."""
+_POINTER = b"version https://git-lfs.github.com/spec/"
 
 _FIXES = {
     errno.ENOSPC: "The disk is full: free some space, then run the same command again",
@@ -72,3 +76,16 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise `DataError` for what a clone without Git LFS has in a file's place."""
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_POINTER_BYTES:
+            return
+        with path.open("rb") as stream:
+            start = stream.read(len(_POINTER))
+    except OSError:
+        return  # Whoever reads it says why it cannot be read.
+    if start == _POINTER:
+        raise DataError("is a Git LFS pointer, not the file itself", path=path, fix="Fetch it with `git lfs pull`")

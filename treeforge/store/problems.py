@@ -210,8 +210,8 @@ def row_problem(row: dict[str, Any], columns: Columns, source: str) -> Problem:
     used, gold = {question_field, id_field}, ""
     if columns.gold:
         answer_field = next((field for field in answer_fields if row[field] is not None), answer_fields[0])
-        answer = _text(_number_as_text(row[answer_field], answer_field), answer_field)
-        gold = _gold(answer, question, answer_field)
+        answer = _text(number_as_text(row[answer_field], answer_field), answer_field)
+        gold = final_gold(answer, question, answer_field)
         used |= {answer_field} if answer == gold else set()
     return make_problem(
         question,
@@ -236,7 +236,7 @@ def _text(value: object, field: str) -> str:
     return text
 
 
-def _number_as_text(value: object, field: str) -> object:
+def number_as_text(value: object, field: str) -> object:
     """A number as one writes it (72, 0.5, 1000000); a whole float is a whole number. Other values as they are."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
@@ -247,7 +247,7 @@ def _number_as_text(value: object, field: str) -> object:
 
 
 def _identifier(value: object, field: str) -> str | None:
-    value = _number_as_text(value, field)
+    value = number_as_text(value, field)
     if value is None or value == "":
         return None
     text = _text(value, field)
@@ -257,8 +257,8 @@ def _identifier(value: object, field: str) -> str | None:
     return text
 
 
-def _gold(answer: str, question: str, field: str) -> str:
-    """The final answer that `answer`, bare or worked out, states."""
+def final_gold(answer: str, question: str, field: str) -> str:
+    """The final answer that `answer`, bare or worked out, states. Raises `DataError` where it states none."""
     worked = field.strip().lower() == "solution"
     boxes = [content for _, _, content in boxed(answer)]
     if boxes:

@@ -15,7 +15,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -24,6 +24,7 @@ import msgspec
 
 from treeforge.errors import DataError
 from treeforge.store.arrow_rows import hub_rows, is_hub_source, parquet_rows
+from treeforge.store.files import refuse_pointer
 
 MAX_LINE_BYTES = 16 * 2**20
 """The longest line of a JSONL or CSV file that is read; a longer one is a bad row."""
@@ -39,10 +40,11 @@ _KEY = re.compile(rb'"\s*:')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def read_rows(source: str | Path) -> Generator[Row]:
+def read_rows(source: str | Path, own: Set[str] = frozenset()) -> Generator[Row]:
     """The rows of a file, read by its suffix, or of a Hub dataset (`hf://owner/name[/config][:split]`).
 
-    Raises `DataError` where the file as a whole cannot be read, and `MissingExtraError` where `hf://` needs `datasets`.
+    A JSON object with one of the fields `own` is a row, and not a table, whatever lists it holds. Raises `DataError`
+    where the file as a whole cannot be read, and `MissingExtraError` where `hf://` needs `datasets`.
     """
     if is_hub_source(str(source)):
         return hub_rows(str(source))
@@ -51,11 +53,12 @@ def read_rows(source: str | Path) -> Generator[Row]:
         raise DataError("is a folder", path=path, fix="Name a file in it")
     if not path.exists():
         raise DataError("there is no such file", path=path, fix="Check the path; a Hub dataset is hf://owner/name")
+    refuse_pointer(path)
     match Path(path.name.lower().removesuffix(".gz")).suffix:
         case ".jsonl" | ".ndjson":
-            return _jsonl_rows(path)
+            return _jsonl_rows(path, own)
         case ".json":
-            return _json_rows(path)
+            return _json_rows(path, own)
         case ".csv":
             return _csv_rows(path, ",")
         case ".tsv":
@@ -70,16 +73,30 @@ def read_rows(source: str | Path) -> Generator[Row]:
             )
 
 
-def _jsonl_rows(path: Path) -> Generator[Row]:
+def _jsonl_rows(path: Path, own: Set[str] = frozenset(), *, first_opens: bool = True) -> Generator[Row]:
     with _opened(path) as stream:
         for number, line in _lines(stream, path):
             if isinstance(line, DataError):
                 yield number, line
             elif line := line.strip():
+                if first_opens and line in (b"{", b"[") and (whole := _indented(path, own)) is not None:
+                    yield from whole
+                    return
+                first_opens = False
                 yield number, _json_object(line)
 
 
-def _json_rows(path: Path) -> Generator[Row]:
+def _indented(path: Path, own: Set[str]) -> Generator[Row] | None:
+    """The rows of indented JSON under the suffix of JSON lines, whose first line is a bracket; None if it is none."""
+    rows = _json_rows(path, own)
+    try:
+        first = next(rows, None)
+    except DataError:
+        return None
+    return (row for part in ([] if first is None else [first], rows) for row in part)
+
+
+def _json_rows(path: Path, own: Set[str] = frozenset()) -> Generator[Row]:
     with _opened(path) as stream:
         content = stream.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
@@ -98,9 +115,10 @@ def _json_rows(path: Path) -> Generator[Row]:
         first_line = content.lstrip().partition(b"\n")[0]
         if isinstance(_json_object(first_line), DataError):
             raise DataError(error.problem, path=path, line=error.line, field=error.field, fix=error.fix) from None
-        yield from _jsonl_rows(path)  # JSON lines under the wrong suffix: common on the Hub
+        yield from _jsonl_rows(path, first_opens=False)  # JSON lines under the wrong suffix: common on the Hub
         return
-    for number, row in enumerate(_table(value, path), start=1):
+    rows = [value] if isinstance(value, dict) and not own.isdisjoint(value) else _table(value, path)
+    for number, row in enumerate(rows, start=1):
         yield number, row if isinstance(row, dict) else _not_an_object(row)
 
 

@@ -9,10 +9,15 @@ from typing import Any, Literal
 import msgspec
 
 from treeforge.errors import DataError
+from treeforge.store.problems import final_gold, number_as_text
 from treeforge.tree import Finish
 
 MAX_TEXT_CHARS = 2**20
 """The longest step or question, in characters. Prefixes are concatenated, so that texts must have a bound."""
+ROUNDING = 1e-6
+"""How far beyond 0 or 1 a value may be and still pass for it: sums and means of floats end there."""
+
+_MARKS = {"+": 1.0, "-": 0.0}
 
 
 class ImportedStep(msgspec.Struct, array_like=True):
@@ -126,16 +131,39 @@ class At:
         return text
 
     def answer(self) -> str:
-        """A gold answer: text, or a number."""
-        if isinstance(self.value, int | float) and not isinstance(self.value, bool):
-            return str(self.value)
-        return self.text().strip()
+        """A gold answer: text, a number, or a list of one; '' where the file does not say which it is.
+
+        Several answers may be parts of one or alternatives, and a worked solution may state none: no verdict rests on
+        such.
+        """
+        if isinstance(self.value, list):
+            found = {item.answer() for item in self.items()}
+            return found.pop() if len(found) == 1 else ""
+        text = At(number_as_text(self.value, self.path), self.path).text().strip()
+        try:
+            return final_gold(text, "", self.path) if text else ""
+        except DataError:
+            return ""
 
     def share(self) -> float:
         """The value, a number (or bool) in [0, 1]."""
-        if not isinstance(self.value, int | float) or not 0 <= self.value <= 1:
+        if not isinstance(self.value, int | float) or not -ROUNDING <= self.value <= 1 + ROUNDING:
             raise self.wrong("a number in [0, 1]")
-        return float(self.value)
+        return min(max(float(self.value), 0.0), 1.0)
+
+    def mark(self) -> float:
+        """The value, `+` (1) or `-` (0), or a number in [0, 1]."""
+        if not isinstance(self.value, str):
+            return self.share()
+        if self.value.strip() not in _MARKS:
+            raise self.error(f"is {self.value[:40]!r} where + or - is expected", "Repair the row or leave it out")
+        return _MARKS[self.value.strip()]
+
+    def integer(self) -> int | None:
+        """The value, a whole number, also where a table made a float of it; None for anything else."""
+        if isinstance(self.value, float) and self.value.is_integer():
+            return int(self.value)
+        return self.value if type(self.value) is int else None
 
     def wrong(self, expected: str) -> DataError:
         """The error for a value of another kind."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from treeforge.errors import DataError
 from treeforge.export.readers.base import At, ImportedRow, ImportedStep, Located, Reader, ReadOptions
+from treeforge.export.readers.rows import in_order
 from treeforge.export.readers.safe_pickle import Node, load_node
 from treeforge.tree import Finish
 from treeforge.verdict import Verdict
@@ -21,11 +22,13 @@ GAVE_UP = "IT SHOULD STOP!"
 """What stands in the place of a step that could not be sampled."""
 
 MAX_TREE_CHARS = 2**28
+MAX_HEADER_CHARS = 1000
+"""How far from a step's end its next header, with what blanks stand around, is looked for."""
 _NEXT_HEADER = re.compile(r"(?:\s*#+[ \t]*(?:Step[ \t]*\d+[ \t]*[:.]?|END!?)\s*)+\Z", re.IGNORECASE)
 
 
 def _read(path: Path, options: ReadOptions) -> Iterator[Located]:
-    files = sorted(path.glob("*.pkl"), key=_number) if path.is_dir() else [path]
+    files = in_order(path.iterdir(), ".pkl") if path.is_dir() else [path]
     if not files:
         raise DataError("holds no .pkl file", path=path, fix="Name the folder of the pickled trees, or one of them")
     for file in files:
@@ -33,11 +36,6 @@ def _read(path: Path, options: ReadOptions) -> Iterator[Located]:
             yield str(file), _tree(load_node(file), file)
         except DataError as error:
             yield str(file), error
-
-
-def _number(path: Path) -> tuple[int, str]:
-    """Files in the order of their numbers."""
-    return (int(path.stem) if path.stem.isdecimal() else 2**63, path.name)
 
 
 def _tree(root: Node, path: Path) -> ImportedRow:
@@ -78,7 +76,8 @@ def _step(node: At, parent: int, *, inner: bool) -> ImportedStep:
     answers = node["previous_answer"].items()
     if not answers:
         raise node["previous_answer"].error("is empty: a node without its own step", "Leave the file out")
-    text = _NEXT_HEADER.sub("", answers[-1].text())
+    text = answers[-1].text()
+    text = text[:-MAX_HEADER_CHARS] + _NEXT_HEADER.sub("", text[-MAX_HEADER_CHARS:])
     if inner:
         return ImportedStep(parent, text)
     if _flag(node, "should_stop") or text.strip() == GAVE_UP:

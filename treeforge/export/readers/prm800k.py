@@ -21,40 +21,49 @@ def _row(row: At, options: ReadOptions) -> ImportedRow | None:
         return None
     gold = question.get("ground_truth_answer")
     steps: list[ImportedStep] = []
-    chosen: int | None = -1
+    before = -1
     listed = label["steps"]
-    places = [] if listed.value is None else listed.items()
-    for place, step in enumerate(places):
+    written = question.get("pre_generated_steps")
+    originals = [item.text().strip() for item in written.items()] if written else []
+    for place, step in enumerate([] if listed.value is None else listed.items()):
+        chosen = _step(step, steps, before, options, originals[place] if place < len(originals) else None)
         if chosen is None:
-            raise step.error("follows a step of which no completion was chosen", "Repair the row or leave it out")
+            break  # Nothing says what a later step goes on from.
         before = chosen
-        chosen = _step(step, steps, before, options, last=place == len(places) - 1)
     return ImportedRow(question["problem"].filled(), gold.answer() if gold else "", steps)
 
 
-def _step(step: At, steps: list[ImportedStep], before: int, options: ReadOptions, *, last: bool) -> int | None:
-    """Append a step's completions below `before`; the place of the one to go on from, None where there is none."""
+def _step(step: At, steps: list[ImportedStep], before: int, options: ReadOptions, original: str | None) -> int | None:
+    """Append a step's completions below `before`; the place of the one to go on from, None where there is none.
+
+    `original`: the step of the solution that was labelled (phase 2), which the labeller need not have chosen.
+    """
     listed = step["completions"]
-    completions = [] if listed.value is None else listed.items()
-    first = len(steps)
-    for completion in completions:
-        text = completion["text"].text()
-        finish = Finish.ANSWERED if ANSWER in text else Finish.OPEN
-        steps.append(ImportedStep(before, text.strip(), _value(completion["rating"], options), finish))
+    places, texts = list[int](), list[str]()
+    for completion in [] if listed.value is None else listed.items():
+        texts.append(completion["text"].text().strip())
+        places.append(_add(steps, before, texts[-1], _value(completion["rating"], options)))
     chosen = step["chosen_completion"]
     if chosen.value is not None:
-        if type(chosen.value) is not int or not 0 <= chosen.value < len(completions):
-            raise chosen.error(f"names none of the {len(completions)} completions", "Repair the row or leave it out")
-        return first + chosen.value
+        index = chosen.integer()
+        if index is None or not 0 <= index < len(places):
+            raise chosen.error(f"names none of the {len(places)} completions", "Repair the row or leave it out")
+        return places[index]
     human = step.get("human_completion")
     if human is not None:
         # The labeller's own text has no rating: it is a step to go on from, without a label.
-        text = human["text"].text()
-        steps.append(ImportedStep(before, text.strip(), None, Finish.ANSWERED if ANSWER in text else Finish.OPEN))
-        return len(steps) - 1
-    if len(completions) == 1 and not last:
-        return first
-    return None
+        return _add(steps, before, human["text"].text().strip(), None)
+    if original in texts:
+        return places[texts.index(original)]
+    return places[0] if len(places) == 1 else None
+
+
+def _add(steps: list[ImportedStep], before: int, text: str, value: float | None) -> int:
+    """The place of a step; that of the one before it where the text is blank, which is no step."""
+    if not text:
+        return before
+    steps.append(ImportedStep(before, text, value, Finish.ANSWERED if ANSWER in text else Finish.OPEN))
+    return len(steps) - 1
 
 
 def _value(rating: At, options: ReadOptions) -> float | None:

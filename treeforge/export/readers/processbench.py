@@ -11,9 +11,12 @@ from treeforge.verdict import Verdict
 def _row(row: At, options: ReadOptions) -> ImportedRow:
     texts = [item.text().strip() for item in row["steps"].items()]
     label = row["label"]
-    wrong = label.value
-    if type(wrong) is not int or not -1 <= wrong < len(texts):
-        raise label.error(f"is {wrong!r}, no step of {len(texts)} and not -1", "Repair the row or leave it out")
+    wrong = label.integer()
+    if wrong is None or not -1 <= wrong < len(texts):
+        what = f"is {repr(label.value)[:40]}, no step of {len(texts)} and not -1"
+        raise label.error(what, "Repair the row or leave it out")
+    if wrong >= 0 and not texts[wrong]:
+        raise label.error(f"is {wrong}, a blank step", "Repair the row or leave it out")
     # After the first error nothing was judged.
     values = [1.0 if wrong < 0 or place < wrong else 0.0 if place == wrong else None for place in range(len(texts))]
     steps = chain(texts, values)

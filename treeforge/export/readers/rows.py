@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
 from treeforge.errors import DataError
@@ -13,44 +13,70 @@ from treeforge.store.rows import read_rows
 _HEADER = re.compile(r"(?im)^(?=[ \t]*(?:step|步骤)[ \t]*\d+[ \t]*[:：])")
 
 
-def by_row(read: Callable[[At, ReadOptions], ImportedRow | None]) -> Callable[[Path, ReadOptions], Iterator[Located]]:
-    """A reader of files (JSONL, JSON, CSV, Parquet) from a function of one row; None leaves the row out."""
+def by_row(
+    read: Callable[[At, ReadOptions], ImportedRow | None], *, own: Set[str] = frozenset(), folders: bool = False
+) -> Callable[[Path, ReadOptions], Iterator[Located]]:
+    """A reader of files (JSONL, JSON, CSV, Parquet) from a function of one row; None leaves the row out.
+
+    A JSON object with one of the fields `own` is one row. `folders`: a folder of JSON files is read as well.
+    """
 
     def rows(path: Path, options: ReadOptions) -> Iterator[Located]:
-        for line, row in read_rows(path):
-            try:
-                if isinstance(row, DataError):
-                    raise row
-                found = read(At(row), options)
-            except DataError as error:
-                yield f"{path}:{line}", DataError(error.problem, path=path, line=line, field=error.field, fix=error.fix)
-                continue
-            if found is not None:
-                yield f"{path}:{line}", found
+        files = in_order(path.rglob("*"), ".json", ".jsonl") if folders and path.is_dir() else [path]
+        if not files:
+            raise DataError("holds no .json or .jsonl file", path=path, fix="Name the folder of the files, or one")
+        for file in files:
+            for line, row in read_rows(file, own):
+                try:
+                    if isinstance(row, DataError):
+                        raise row
+                    found = read(At(row), options)
+                except DataError as error:
+                    where = DataError(error.problem, path=file, line=line, field=error.field, fix=error.fix)
+                    yield f"{file}:{line}", where
+                    continue
+                if found is not None:
+                    yield f"{file}:{line}", found
 
     return rows
 
 
+def in_order(paths: Iterable[Path], *suffixes: str) -> list[Path]:
+    """The files with these suffixes, by name, `9` before `10`."""
+    return sorted((path for path in paths if path.suffix in suffixes and path.is_file()), key=_name_key)
+
+
+def _name_key(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", str(path))]
+
+
 def chain(texts: Sequence[str], values: Sequence[float | None]) -> list[ImportedStep]:
-    """The steps of one solution, each after the one before."""
-    return [ImportedStep(place - 1, text, value) for place, (text, value) in enumerate(zip(texts, values, strict=True))]
+    """The steps of one solution, each after the one before. A blank one is no step, and its label is left out."""
+    filled = [(text, value) for text, value in zip(texts, values, strict=True) if text.strip()]
+    return [ImportedStep(place - 1, text, value) for place, (text, value) in enumerate(filled)]
+
+
+def by_headers(text: str, value: float | None) -> list[ImportedStep]:
+    """The steps of one solution, divided where headers (`Step 2:`) are; the last one has the value."""
+    parts = [part for part in _HEADER.split(text) if part.strip()]
+    return chain(parts, [*[None] * (len(parts) - 1), value][: len(parts)])
 
 
 def nested(
-    prefixes: Sequence[tuple[str, float | None]], *, headers: bool = False
+    prefixes: Sequence[tuple[str, float | None]], *, headers: bool = False, words: bool = True
 ) -> tuple[list[ImportedStep], float | None, dict[str, int]]:
     """Prefixes of solutions with their values -> the steps of a tree, the root's value, each prefix's last step.
 
-    A prefix hangs below the longest other one that it continues. What is between the two is one step, or, with
-    `headers`, several where such (`Step 2:`) divide it; only the last of these has the value. Of equal prefixes the
-    first has the children.
+    A prefix hangs below the longest other one that it continues, with `words` only from between two words. What is
+    between the two is one step, or, with `headers`, several where such (`Step 2:`) divide it; only the last of these
+    has the value. Of equal prefixes the first has the children.
     """
     order = sorted(range(len(prefixes)), key=lambda place: (prefixes[place][0], place))
     above: dict[int, int] = {}
     open_prefixes: list[int] = []
     for place in order:
         text = prefixes[place][0]
-        while open_prefixes and not _continues(text, prefixes[open_prefixes[-1]][0]):
+        while open_prefixes and not _continues(text, prefixes[open_prefixes[-1]][0], words):
             open_prefixes.pop()
         if open_prefixes and text == prefixes[open_prefixes[-1]][0]:
             above[place] = above[open_prefixes[-1]]
@@ -88,8 +114,8 @@ def leaves(steps: Sequence[ImportedStep]) -> list[ImportedStep]:
     return [step for place, step in enumerate(steps) if place not in inner]
 
 
-def _continues(text: str, start: str) -> bool:
-    """Whether `start` is a beginning of `text` that ends between two words."""
+def _continues(text: str, start: str, words: bool) -> bool:
+    """Whether `start` is a beginning of `text`, with `words` one that ends between two words."""
     if not text.startswith(start):
         return False
-    return len(start) in (0, len(text)) or not (start[-1].isalnum() and text[len(start)].isalnum())
+    return not words or len(start) in (0, len(text)) or not (start[-1].isalnum() and text[len(start)].isalnum())

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from treeforge.errors import DataError
+from treeforge.store.files import refuse_pointer
 
-MAX_BYTES = 2**25
+MAX_BYTES = 2**27
 """The largest pickle that is read."""
 MAX_INSTRUCTIONS = 8_000_000
 """The most instructions of one: each may make an object of some 60 bytes."""
@@ -42,6 +43,7 @@ class _Unpickler(pickle.Unpickler):
 
 def load_node(path: Path) -> Node:
     """The node that a file holds. `DataError` (with the byte) for anything but a pickle of plain nodes."""
+    refuse_pointer(path)
     try:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -63,17 +65,23 @@ def load_node(path: Path) -> Node:
 def _look_through(content: bytes, path: Path) -> None:
     """Raise `DataError` unless every instruction is an allowed one."""
     byte = 0
+    name: tuple[object, object] = (None, None)
     try:
         for count, (opcode, argument, position) in enumerate(pickletools.genops(content), start=1):
             byte = position or 0
             if count > MAX_INSTRUCTIONS:
                 what = f"has more than {MAX_INSTRUCTIONS:,} instructions"
                 raise DataError(what, path=path, fix="One file holds one problem's tree")
+            asked = str(argument) if opcode.name == "GLOBAL" else None
+            if opcode.name == "STACK_GLOBAL" and all(isinstance(part, str) for part in name):
+                asked = " ".join(map(str, name))
+            if asked is not None and asked.rpartition(" ")[2].rpartition(".")[2] != "Node":
+                what = f"byte {byte}: it asks for {asked[:100]!r}"
+                raise DataError(f"is refused; {what}", path=path, fix=_FIX)
+            if opcode.name not in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
+                name = (name[1], argument)
             if opcode.name not in _ALLOWED:
                 what = f"byte {byte}: the instruction {opcode.name} can do more than make a node"
-                raise DataError(f"is refused; {what}", path=path, fix=_FIX)
-            if opcode.name == "GLOBAL" and str(argument).rpartition(" ")[2] != "Node":
-                what = f"byte {byte}: it asks for {str(argument)[:100]!r}"
                 raise DataError(f"is refused; {what}", path=path, fix=_FIX)
             # The unpickler keeps its memo in an array: a number beyond the file would only make that huge.
             if opcode.name.endswith("PUT") and int(argument or 0) > len(content):
