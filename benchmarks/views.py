@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,9 @@ def repeat(grown: RunFolder, run: Path, trees: int) -> None:
                 table = table.set_column(0, schema.field("tree_id"), number)
                 table = table.filter(pc.less(table["tree_id"], members.stop))
                 write_table(table, run / "trees" / f"{kind}-{block:05d}.parquet")
-            for member in members:
-                made.journal.record_outcome(member, "done", "repeated", NODES_A_TREE)
+                if kind == "nodes":
+                    sizes = Counter(table["tree_id"].to_pylist())
+            made.journal.record_outcomes([(member, "done", "repeated", sizes[member]) for member in members])
 
 
 def stage(name: str, run: Path, formats: tuple[str, ...], passes: int) -> dict[str, Any]:

@@ -70,6 +70,9 @@ def test_configs_are_frozen():
         ("machine.request_timeout=inf", "request_timeout"),
         ("budget.seconds=inf", "infinite"),
         ("compress.max_label_shift=nan", "max_label_shift"),
+        ("compress.seed=9223372036854775808", "compress.seed: must fit in 64 bits"),
+        ("policy.scripted.seed=-9223372036854775809", r"policy\.scripted\.seed: must fit in 64 bits"),
+        ("machine.concurrency=99999999999999999999", "machine.concurrency: must fit in 64 bits"),
     ],
 )
 def test_bad_values_name_the_key(override, message):

@@ -6,6 +6,7 @@ Everything works on a block at once: most trees are small, and a call for each o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from treeforge.config import CompressConfig, LabelConfig
 from treeforge.evidence import Evidence
 from treeforge.export import LabelledForest
 from treeforge.label.steps import label_nodes
+from treeforge.store.blocks import trees_of
 from treeforge.store.forests import NodeTable
 from treeforge.store.imported import StepValues
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import COMPRESSED
+from treeforge.store.tables import COMPRESSED, tree_bounds
 from treeforge.store.value_table import rows_of_values
-from treeforge.store.views import read_view
+from treeforge.store.views import check_sizes, check_whole, read_view
 from treeforge.value import FROM_ELSEWHERE, WeightedEstimator, estimate
 
 FOLDER = "compressed"
@@ -47,10 +49,25 @@ def compress_block(
         yield _stem(made.number), merged.to_compressed(keep) if len(keep) else None, made.report
 
 
-def read_passes(run: RunFolder, block: int, passes: int) -> list[tuple[int, pa.Table]]:
-    """The tables of a block's passes, by the pass; those without a row are left out."""
-    tables = ((number, read_view(run, FOLDER, _stem(number), COMPRESSED, block)) for number in range(1, passes + 1))
-    return [(number, table) for number, table in tables if table.num_rows]
+def read_passes(
+    run: RunFolder, block: int, passes: int, grown: NodeTable, ended: AbstractSet[int]
+) -> Iterator[tuple[int, pa.Table]]:
+    """The tables of a block's passes, by the pass; those without a row are left out.
+
+    Of the trees in `grown`, since others may have ended meanwhile. Raises `StorageError` where a table lacks one of
+    `ended`, which had ended before the passes were made, or has trees of other sizes.
+    """
+    for number in range(1, passes + 1):
+        stem = _stem(number)
+        table = trees_of(read_view(run, FOLDER, stem, COMPRESSED, block), set(grown.numbers.tolist()))
+        bounds = tree_bounds(table)
+        trees = np.array([tree for tree, _ in bounds], dtype=np.int32)
+        if number == 1:  # It has all trees, later ones only what is new.
+            check_whole(run, FOLDER, stem, block, trees, ended)
+        sizes = grown.forest.sizes[np.searchsorted(grown.numbers, trees)]
+        check_sizes(run, FOLDER, stem, block, [rows.stop - rows.start for _, rows in bounds], sizes)
+        if bounds:
+            yield number, table
 
 
 def labelled_pass(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -52,12 +52,23 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 def convert(data: Mapping[str, Any], kind: type[T]) -> T:
     """Validate a mapping as a config; `ConfigError` names the key."""
+    if too_large := next(_too_large(data, ""), None):
+        raise ConfigError(f"{too_large}: must fit in 64 bits")
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$.")
         where = where.rstrip("`")
         raise ConfigError(f"{where and where + ': '}{message}{_choices(kind, where, message)}") from None
+
+
+def _too_large(value: Any, key: str) -> Iterator[str]:
+    """The keys of whole numbers that nothing here counts to, and no file or database can hold."""
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            yield from _too_large(below, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        yield key
 
 
 def _choices(kind: Any, where: str, message: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,10 +26,10 @@ from treeforge.labelling import label_run
 from treeforge.recheck import Verdicts, end_recheck, start_recheck, verdicts_of
 from treeforge.store.imported import StepValues
 from treeforge.store.opinions import Opinions, add_opinions
-from treeforge.store.run import RunFolder
+from treeforge.store.run import OPEN, RunFolder
 from treeforge.store.tables import ROLLOUTS, VALUES
 from treeforge.store.value_table import ValueTable
-from treeforge.store.views import read_view, view_lock, view_state, write_view_blocks
+from treeforge.store.views import check_sizes, check_whole, read_view, view_lock, view_state, write_view_blocks
 from treeforge.value import NOT_COMPRESSED
 
 _log = logging.getLogger("treeforge.views")
@@ -202,6 +203,7 @@ def _compress(run: RunFolder, config: CompressConfig) -> dict[str, Any]:
 
 
 def _export(run: RunFolder, config: ExportConfig, out: Path) -> ExportSummary:
+    ended = {number for number, status in run.statuses().items() if status != OPEN}
     labels, verdicts = _fresh_labels(run)
     state = view_state(run, "compressed") if labels.estimator not in NOT_COMPRESSED else None
     if state is not None:
@@ -210,7 +212,7 @@ def _export(run: RunFolder, config: ExportConfig, out: Path) -> ExportSummary:
             _compress(run, convert(state["config"]["compress"], CompressConfig))
             state = view_state(run, "compressed")
     passes = state["config"]["compress"].get("passes", 1) if state is not None else 0
-    blocks = _export_blocks(run, labels, verdicts, config, passes)
+    blocks = _export_blocks(run, labels, verdicts, config, passes, ended)
     report = export_blocks(blocks, out, config, card_info(run, labels, verdicts, state, config))
     rows = {f.name: {str(split): part.rows for split, part in f.splits.items()} for f in report.formats}
     filled = next((name for name, splits in rows.items() if splits), None)
@@ -225,14 +227,21 @@ def _export(run: RunFolder, config: ExportConfig, out: Path) -> ExportSummary:
 
 
 def _export_blocks(
-    run: RunFolder, labels: LabelConfig, verdicts: Verdicts, config: ExportConfig, passes: int
+    run: RunFolder,
+    labels: LabelConfig,
+    verdicts: Verdicts,
+    config: ExportConfig,
+    passes: int,
+    ended: AbstractSet[int],
 ) -> Iterator[ExportBlock]:
+    """The run's labelled trees. `ended`: those that had ended before labels and passes were brought up to date."""
     formats = choose_formats(config.formats)
     wants_rollouts = any(format.rollouts for format in formats)
     passes = passes if any(format.compressed for format in formats) else 0
     grown = GrownTrees(run, verdicts)
     for block in run.blocks:
         table = read_view(run, "labels", "values", VALUES, block)
+        check_whole(run, "labels", "values", block, table["tree_id"].to_numpy(), ended)
         if not table.num_rows:
             continue
         known = ValueTable.read(table)
@@ -240,6 +249,7 @@ def _export_blocks(
         nodes, rollouts = (
             grown.with_rollouts(members) if wants_rollouts else (grown.nodes(members), ROLLOUTS.empty_table())
         )
+        check_sizes(run, "labels", "values", block, np.diff(known.starts), nodes.forest.sizes)
         original = LabelledForest(
             number=0,
             places=np.arange(len(members)),
@@ -252,7 +262,7 @@ def _export_blocks(
         )
         compressed = (
             labelled_pass(number, rows, original, labels, config.spans)
-            for number, rows in read_passes(run, block, passes)
+            for number, rows in read_passes(run, block, passes, nodes, ended)
         )
         whole = ExportBlock(
             problems=[run.problems[number] for number in members],

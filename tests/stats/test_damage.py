@@ -59,6 +59,36 @@ def test_doing_what_the_message_says_gives_every_byte_back(run, capsys, table, d
     assert invoke(["stats", str(run)]) == 0
 
 
+@pytest.mark.parametrize("table", ["trees/nodes", "labels/values", "compressed/nodes"])
+@pytest.mark.parametrize("other", ["other trees", "other numbers", "fewer trees"])
+def test_a_table_of_another_run_is_known_for_one(run, tmp_path, capsys, table, other):
+    before = table_bytes(run)
+    file = run / f"{table}-00001.parquet"
+    if other == "other trees":
+        run_pipeline(problems(6), tmp_path / "other", scripted_config(children=5, seed=1))
+        content = (tmp_path / "other" / f"{table}-00001.parquet").read_bytes()
+    elif other == "fewer trees":
+        run_pipeline(problems(5), tmp_path / "other", scripted_config(children=6))
+        content = (tmp_path / "other" / f"{table}-00001.parquet").read_bytes()
+    else:
+        content = (run / f"{table}-00000.parquet").read_bytes()
+    file.write_bytes(content)
+    capsys.readouterr()
+    assert invoke(["export", str(run)]) == 4
+    said = capsys.readouterr().err
+    assert "is not of this run" in said
+    for _ in range(2):  # Where labels do not fit trees, either may be the stranger.
+        name, command = re.search(
+            r"(\S+\.parquet) is not of this run.*`(treeforge [^`]+)`", said.replace("\n", " ")
+        ).groups()
+        (run.parent / name).unlink()
+        assert invoke(shlex.split(command)[1:]) == 0
+        if invoke(["export", str(run)]) == 0:
+            break
+        said = capsys.readouterr().err
+    assert table_bytes(run) == before
+
+
 def test_the_page_says_the_same(run):
     torn(run / "trees" / "nodes-00000.parquet")
     with served_page(run) as page:

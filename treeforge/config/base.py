@@ -26,6 +26,13 @@ def not_negative(config: Config, *names: str) -> None:
             raise ValueError(f"{name} must not be negative{'' if value < 0 else ' or infinite'}, not {value!r}")
 
 
+def fits_64_bits(config: object, *names: str) -> None:
+    """Raise `ValueError` unless these whole numbers fit in 64 bits with their sign."""
+    for name in names:
+        if not -(2**63) <= getattr(config, name) < 2**63:
+            raise ValueError(f"{name} must fit in 64 bits, not {getattr(config, name)}")
+
+
 def at_most_one(config: Config, *names: str) -> None:
     """Raise `ValueError` unless these fields are at most 1."""
     for name in names:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from treeforge.config.base import Config, not_negative, positive
+from treeforge.config.base import Config, fits_64_bits, not_negative, positive
 from treeforge.config.policy import PolicyConfig, SamplingConfig, StepsConfig
 from treeforge.config.search import BudgetConfig, SearchConfig
 from treeforge.config.views import CompressConfig, ExportConfig, LabelConfig
@@ -44,8 +44,7 @@ class Recipe(Config, frozen=True, kw_only=True):
         limited = any((self.budget.rollouts, self.budget.tokens, *self.budget.journaled))
         if self.search.strategy == "adaptive" and not self.search.adaptive.min_gain and not limited:
             raise ValueError("search.adaptive.min_gain = 0 needs a budget (budget.tokens, budget.rollouts …)")
-        if not -(2**63) <= self.seed < 2**63:
-            raise ValueError(f"seed must fit in 64 bits, not {self.seed}")
+        fits_64_bits(self, "seed")
 
 
 class Machine(Config, frozen=True, kw_only=True):

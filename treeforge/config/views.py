@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from treeforge.config.base import Config, not_negative, positive
+from treeforge.config.base import Config, fits_64_bits, not_negative, positive
 
 
 class LabelConfig(Config, frozen=True, kw_only=True):
@@ -70,6 +70,7 @@ class CompressConfig(Config, frozen=True, kw_only=True):
         if self.min_children < 2:
             raise ValueError(f"min_children must be at least 2, not {self.min_children!r}")
         not_negative(self, "max_label_shift", "target_noise")
+        fits_64_bits(self, "seed")
 
 
 class ExportConfig(Config, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from treeforge.config import StepsConfig
+from treeforge.config.base import fits_64_bits
 from treeforge.errors import ConfigError, RequestFailedError
 from treeforge.hashing import derive_seed, digest, encode_text
 from treeforge.problem import Problem
@@ -75,6 +76,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("depth must be from 1 to 10000 and branching from 1 to 256")
         if self.latency < 0 or self.latency_sigma < 0:
             raise ValueError("latency and latency_sigma must not be negative")
+        fits_64_bits(self, "seed")
 
 
 class _Path(NamedTuple):

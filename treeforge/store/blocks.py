@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from treeforge.errors import DataError, StorageError
 from treeforge.store.files import storage_error
-from treeforge.store.parquet import read_table, write_table
+from treeforge.store.parquet import foreign, read_table, write_table
 from treeforge.store.tables import NODES, ROLLOUTS, nodes_table, rollouts_table
 from treeforge.tree import TreeRecord
 
@@ -59,8 +59,8 @@ class TreeFiles:
         merged: list[tuple[pa.Table, pa.Table]] = []
         rest = wanted - spilled.keys()
         if rest:
-            tables = [read_table(self.table_path(kind, block), schema) for kind, schema in _SCHEMAS]
-            merged.append(tuple(_only(table, rest) for table in tables))
+            nodes, rollouts = (read_table(self.table_path(kind, block), schema) for kind, schema in _SCHEMAS)
+            merged.append((self._whole(nodes, block, rest), trees_of(rollouts, rest)))
         parts = [*merged, *spilled.values()]
         nodes, rollouts = (pa.concat_tables([part[i] for part in parts]) for i in (0, 1))
         if merged and spilled:
@@ -73,7 +73,14 @@ class TreeFiles:
         """`read` without the rollouts: most of a whole block's cost where nobody looks at them."""
         if self._spills.is_dir():
             return self.read(block, wanted)[0]
-        return _only(read_table(self.table_path("nodes", block), NODES), wanted)
+        return self._whole(read_table(self.table_path("nodes", block), NODES), block, wanted)
+
+    def _whole(self, table: pa.Table, block: int, wanted: set[int]) -> pa.Table:
+        """The nodes of the wanted trees. `StorageError` where some are missing."""
+        found = trees_of(table, wanted)
+        if missing := wanted - set(found["tree_id"].unique().to_pylist()):
+            raise foreign(self.table_path("nodes", block), f"no tree {min(missing)}, which has ended")
+        return found
 
     def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number, nodes, rollouts) of those trees that wait for the rest of their block."""
@@ -139,7 +146,7 @@ class TreeFiles:
         return tables[0], tables[1]
 
 
-def _only(table: pa.Table, trees: set[int]) -> pa.Table:
+def trees_of(table: pa.Table, trees: set[int]) -> pa.Table:
     """The rows of these trees; the table itself, not a copy, where it has no others."""
     if set(table["tree_id"].unique().to_pylist()) <= trees:
         return table

@@ -151,6 +151,10 @@ class Journal:
         """Nodes of all trees that ended."""
         return int(self._select("SELECT coalesce(sum(nodes), 0) FROM outcomes")[0][0])
 
+    def node_counts(self) -> dict[int, int]:
+        """Nodes of every tree that ended."""
+        return dict(self._select("SELECT tree, nodes FROM outcomes"))
+
     def forget_outcomes(self, trees: Iterator[int] | list[int]) -> None:
         """Forget how these trees ended, so that they are grown again from the journal."""
         self._transaction("DELETE FROM outcomes WHERE tree = ?", [(tree,) for tree in trees])
@@ -289,6 +293,8 @@ def _storage_error(error: Exception, path: Path) -> StorageError:
         advice = "The disk is full: free some space and resume; what was journaled is intact."
     elif "readonly" in text or "unable to open" in text:
         advice = "The folder cannot be written: check its permissions, or choose another with --out."
+    elif "I/O error" in text:
+        advice = "The disk may be full or failing, or a limit on file sizes reached; what was journaled is intact."
     elif "locked" in text:
         advice = "Another process holds it."
     else:

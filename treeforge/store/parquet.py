@@ -68,6 +68,11 @@ def how_to_remake(path: Path) -> str:
     return f"Delete it if it is there and run `treeforge {_MAKERS[folder]} {run}`{how}"
 
 
+def foreign(path: Path, what: str) -> StorageError:
+    """The error for a table that is whole and not of this run: `what` it holds."""
+    return StorageError(f"{path} is not of this run: it holds {what}. {how_to_remake(path)}.")
+
+
 def same_rows(a: Path, b: Path) -> bool:
     """Whether two files hold equal tables, however they were compressed and whatever wrote them."""
     try:

@@ -33,7 +33,11 @@ _log = logging.getLogger("treeforge.store")
 GIVEN_FILE = "given.parquet"
 """The solutions that a run labels, where it was started with some (`treeforge.store.given`)."""
 
-_SECTIONS = {"recipe", "machine", "label", "compress", "export", "problems", "versions", "policy"}
+_SECTIONS = {
+    **dict.fromkeys(("recipe", "machine", "label", "compress", "export", "problems", "versions"), dict),
+    "policy": dict | None,
+}
+"""What every manifest has, and its kind."""
 OPEN = ("open", "")
 
 
@@ -126,8 +130,17 @@ class RunFolder:
                 f"{path} was written with schema {manifest.get('schema')!r}, and this treeforge reads "
                 f"{SCHEMA_VERSION}; use the version that wrote it"
             )
-        if missing := _SECTIONS - manifest.keys():
+        if missing := _SECTIONS.keys() - manifest.keys():
             raise StorageError(f"{file} lacks {', '.join(sorted(missing))}; restore it from a copy of the run folder")
+        if strange := [name for name, kind in _SECTIONS.items() if not isinstance(manifest[name], kind)]:
+            raise StorageError(f"{file}: {strange[0]} is no object; restore it from a copy of the run folder")
+        recipe = manifest["recipe"]
+        if (
+            not isinstance(recipe.get("search"), dict)
+            or not isinstance(recipe.get("block"), int)
+            or recipe["block"] < 1
+        ):
+            raise StorageError(f"{file}: recipe has no search or block; restore it from a copy of the run folder")
         try:
             table = read_table(path / "problems.parquet", PROBLEMS)
         except (StorageError, DataError) as error:
@@ -319,6 +332,17 @@ class RunFolder:
         journal = Journal.open(self.path / "journal.sqlite", read_only=True)
         try:
             return journal.costs([number for number in numbers if statuses[number][0] in ("done", "exhausted")])
+        finally:
+            journal.close()
+
+    def node_counts(self) -> dict[int, int]:
+        """Nodes of every tree that ended, as the journal has it; empty where there is none."""
+        file = self.path / "journal.sqlite"
+        if not file.exists():
+            return {}
+        journal = Journal.open(file, read_only=True)
+        try:
+            return journal.node_counts()
         finally:
             journal.close()
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from treeforge.errors import RunLockedError, StorageError
 from treeforge.hashing import digest_object
 from treeforge.store.files import atomic_file, storage_error
-from treeforge.store.parquet import read_table, write_table
+from treeforge.store.parquet import foreign, read_table, write_table
 from treeforge.store.run import RunFolder
 from treeforge.tree import TreeRecord
 
@@ -31,7 +35,10 @@ def view_lock(run: RunFolder, *, wait: bool = False) -> Iterator[None]:
     """
     path = run.path / ".views.lock"
     try:
-        stream = path.open("ab")
+        # In a folder that cannot be written, a lock file that is there can be locked all the same: its views may be
+        # read, and a dataset made of them elsewhere.
+        writable = os.access(run.path, os.W_OK) or not path.exists()
+        stream: IO[bytes] = path.open("ab" if writable else "rb")
     except OSError as error:
         raise storage_error(error, path) from error
     with stream:
@@ -106,9 +113,31 @@ def view_state(run: RunFolder, folder: str) -> dict[str, Any] | None:
 
 
 def read_view(run: RunFolder, folder: str, stem: str, schema: pa.Schema, block: int) -> pa.Table:
-    """The rows of one block; an empty table where the block has none."""
+    """The rows of one block; an empty table where the block has none. `StorageError` for trees of other blocks."""
     path: Path = run.path / folder / f"{stem}-{block:05d}.parquet"
-    return read_table(path, schema) if path.exists() else schema.empty_table()
+    if not path.exists():
+        return schema.empty_table()
+    table = read_table(path, schema)
+    trees, members = table["tree_id"].to_numpy(), run.members(block)
+    if len(trees) and not members.start <= trees.min() <= trees.max() < members.stop:
+        raise foreign(path, f"trees that are none of {members.start} to {members.stop - 1}")
+    return table
+
+
+def check_sizes(run: RunFolder, folder: str, stem: str, block: int, sizes: Any, grown: Any) -> None:
+    """`StorageError` unless the trees of a view's table (`sizes`, int[trees]) have as many nodes as the run's."""
+    if not np.array_equal(sizes, grown):
+        path = run.path / folder / f"{stem}-{block:05d}.parquet"
+        raise foreign(path, f"other trees than {run.path / 'trees'} (their numbers of nodes differ)")
+
+
+def check_whole(
+    run: RunFolder, folder: str, stem: str, block: int, numbers: NDArray[np.int32], ended: AbstractSet[int]
+) -> None:
+    """`StorageError` unless a view's table (of the trees `numbers`) has all of a block that had ended before it was
+    made."""
+    if missing := (ended & set(run.members(block))) - set(numbers.tolist()):
+        raise foreign(run.path / folder / f"{stem}-{block:05d}.parquet", f"no tree {min(missing)}, which has ended")
 
 
 def _trees_digest(run: RunFolder, statuses: dict[int, tuple[str, str]]) -> str:

@@ -17,7 +17,7 @@ from treeforge.recheck import saved_verdicts
 from treeforge.store.imported import StepValues
 from treeforge.store.run import RunFolder
 from treeforge.store.tables import COMPRESSED, VALUES, trees_from_table, values_from_table
-from treeforge.store.views import read_view, view_state
+from treeforge.store.views import check_sizes, read_view, view_state
 from treeforge.tree import TreeRecord
 from treeforge.value import FROM_ELSEWHERE, Values, WeightedEstimator, estimate
 
@@ -57,10 +57,11 @@ def load_trees(run: RunFolder, numbers: Sequence[int]) -> Iterator[ValuedTree]:
         if fresh and number // run.block != block:
             block = number // run.block
             saved = _saved_values(run, block)
+        tree = record.tree
         if number in saved:
             values, hard = saved[number]
+            check_sizes(run, "labels", "values", number // run.block, [len(hard)], [tree.size])
         else:
-            tree = record.tree
             source = source or StepValues(run, config)
             values = source.of(number, tree, record.rollouts)
             hard = label_nodes(tree, values, config).hard
