@@ -72,7 +72,7 @@ export TORCHDYNAMO_DISABLE=1 VLLM_ENABLE_V1_MULTIPROCESSING=0
 
 code=0
 timeout --signal=INT --kill-after=60 "$test_seconds" \
-    "$python" -m pytest -m "$marker" tests/policy/test_vllm.py tests/policy/test_vllm_run.py "$@" || code=$?
+    "$python" -m pytest -m "$marker" tests/policy/test_vllm.py tests/policy/test_vllm_run.py tests/reward/test_served_vllm.py "$@" || code=$?
 if [ "$code" = 124 ] || [ "$code" = 137 ]; then
     say "THE TESTS OF vLLM HANG: they were stopped after $test_seconds s (TEST_SECONDS sets another limit)"
 fi

@@ -23,6 +23,7 @@ from treeforge.evidence import Floats
 from treeforge.export.folder import replaced_folder
 from treeforge.export.readers import ImportedRow, Reader, ReadOptions, choose_reader
 from treeforge.export.readers.prm800k import ANSWER
+from treeforge.hashing import digest, encode_text
 from treeforge.label import AnswerChecker
 from treeforge.label.extract import extract
 from treeforge.manifest import new_manifest
@@ -109,8 +110,8 @@ class _Rows:
     def __init__(self, path: Path, source: str) -> None:
         self._source = source
         self.problems: list[Problem] = []
-        self._numbers: dict[str, dict[str, int]] = {}
-        """A question, white space made even -> its problems by gold answer."""
+        self._numbers: dict[bytes, int] = {}
+        """Problems by the digests of (question, gold answer) and, the first of each, of (question)."""
         self._database = sqlite3.connect(path, isolation_level=None)
         # The file is of no use after a crash.
         for setting in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-65536"):
@@ -166,19 +167,19 @@ class _Rows:
 
     def _number(self, row: ImportedRow) -> int:
         """The row's problem: with its question, but for white space, and its gold answer where both have one."""
-        golds = self._numbers.setdefault(" ".join(row.question.split()), {})
-        if row.gold_answer in golds:
-            return golds[row.gold_answer]
-        if golds and not row.gold_answer:
-            return next(iter(golds.values()))
-        if "" in golds:  # Rows without a gold answer came first.
-            number = golds.pop("")
-            question = self.problems[number].question
-            self.problems[number] = make_problem(question, row.gold_answer, source=self._source)
-        else:
+        numbers, question = self._numbers, encode_text(" ".join(row.question.split()))
+        any_, own = digest(question), digest(question, encode_text(row.gold_answer))
+        first = numbers.get(any_)
+        number = numbers.get(own, first if not row.gold_answer else None)
+        if number is None and first is not None and not self.problems[first].gold_answer:
+            number = first  # Rows without a gold answer came first.
+            self.problems[number] = make_problem(self.problems[number].question, row.gold_answer, source=self._source)
+        if number is None:
             number = len(self.problems)
             self.problems.append(make_problem(row.question, row.gold_answer, source=self._source))
-        golds[row.gold_answer] = number
+        numbers.setdefault(any_, number)
+        if row.gold_answer:
+            numbers[own] = number
         return number
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:

@@ -145,6 +145,7 @@ def test_an_interrupted_push_goes_on(hub: HubServer, run: Path) -> None:
         (500, "HTTP 500"),
         (409, "another commit"),
         (403, "no right"),
+        (422, r"refuses that \(HTTP 422"),
         (0, "cannot be reached"),
     ],
 )

@@ -170,7 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         text = {401: "Invalid credentials in Authorization header"}.get(fault.status, f"made to fail ({fault.status})")
         body = json.dumps({"error": text}).encode()
-        self._send(fault.status, body, {"X-Error-Message": text, "Content-Type": "application/json"})
+        code = "EntryNotFound" if fault.status == 404 and "/resolve/" in self.path else ""
+        headers = {"X-Error-Code": code, "X-Error-Message": text, "Content-Type": "application/json"}
+        self._send(fault.status, body, headers)
 
     def _hang_up(self) -> None:
         self.close_connection = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from treeforge.search.progress import Progress
 
 _TERMINAL_SECONDS, _LOG_SECONDS = 0.2, 10.0
+
+
+def hide_bars() -> None:
+    """Let the Hub's client, which is not imported yet, draw no progress bars where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 @contextmanager

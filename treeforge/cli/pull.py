@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from treeforge.cli.progress import hide_bars
+
 
 def pull(
     repo: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The dataset on the Hub.", show_default=False)],
@@ -19,5 +21,6 @@ def pull(
     """
     from treeforge.export.hub_pull import pull as pull_from_hub
 
+    hide_bars()
     run = pull_from_hub(repo, out, revision=revision)
     typer.echo(f"{out}: {len(run.problems)} problems; next: treeforge label {out}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from treeforge.cli import options, results
+from treeforge.cli.progress import hide_bars
 
 
 def push(
@@ -37,6 +38,7 @@ def push(
 
     if private and public:
         raise ConfigError("--private and --public: a new dataset is one of the two; give one of them")
+    hide_bars()
     seen = True if private else False if public else None
     report = push_to_hub(
         run, repo, private=seen, revision=revision, pr=pr, trees=trees, message=message, dry_run=dry_run

@@ -100,6 +100,8 @@ def _message(repo: str, status: int | None, error: BaseException) -> str:
         return "the Hub is switched off by HF_HUB_OFFLINE; unset it"
     if isinstance(error, errors.RevisionNotFoundError):
         return f"{repo} has no such revision ({said})"
+    if isinstance(error, errors.EntryNotFoundError):
+        return f"{repo} lacks a file that it lists ({said})"
     match status:
         case 401:
             return (
@@ -115,7 +117,9 @@ def _message(repo: str, status: int | None, error: BaseException) -> str:
             return f"the Hub answers that there are too many requests; wait and run the same command again ({said})"
         case int() if status >= 500:
             return f"the Hub fails (HTTP {status}); run the same command again, which goes on ({said})"
+        case int():
+            return f"the Hub refuses that (HTTP {status}: {said})"
         case None if _is_network(error):
             return f"the Hub cannot be reached ({said}); the same command goes on when it can"
         case _:
-            return f"the Hub's client failed ({said}); the same command goes on from what was done"
+            return f"the Hub's client failed ({said})"

@@ -200,21 +200,15 @@ class RunFolder:
 
     def write_problems(self) -> None:
         """Write `problems.parquet` with every problem's present status."""
-        statuses = self.statuses()
-        rows = [
-            {
-                "tree_id": number,
-                "problem_id": p.problem_id,
-                "question": p.question,
-                "gold_answer": p.gold_answer,
-                "source": p.source,
-                "meta": msgspec.json.encode(p.meta, order="deterministic").decode(),
-                "status": statuses[number][0],
-                "reason": statuses[number][1],
-            }
-            for number, p in enumerate(self.problems)
-        ]
-        write_table(pa.Table.from_pylist(rows, schema=PROBLEMS), self.path / "problems.parquet")
+        statuses = list(self.statuses().values())
+        columns: dict[str, list[Any]] = {
+            "tree_id": list(range(len(self.problems))),
+            **{name: self.column(name) for name in ("problem_id", "question", "gold_answer", "source")},
+            "meta": [msgspec.json.encode(p.meta, order="deterministic").decode() for p in self.problems],
+            "status": [status for status, _ in statuses],
+            "reason": [reason for _, reason in statuses],
+        }
+        write_table(pa.Table.from_pydict(columns, schema=PROBLEMS), self.path / "problems.parquet")
 
     def add_problems(self, more: Sequence[Problem]) -> int:
         """Append problems that the run does not have yet; how many were new. Same id, other text: `DataError`."""
