@@ -90,7 +90,7 @@ def test_views_follow_their_settings_without_the_model(treeforge, problem_file, 
     run = tmp_path / "run"
     treeforge("run", problem_file, "--out", run, *FAST)
     strict = json.loads(treeforge("label", run, "--set", "threshold=0.9", "--json")[1])
-    loose = json.loads(treeforge("label", run, "--set", "threshold=0.1", "--json")[1])
+    loose = json.loads(treeforge("label", run, "--set", "label.threshold=0.1", "--json")[1])
     assert strict["positive"] < loose["positive"]
     assert strict["nodes"] == loose["nodes"]
     report = json.loads(treeforge("compress", run, "--set", "probability=1.0", "--set", "min_children=2", "--json")[1])

@@ -154,7 +154,8 @@ def export(
     for reason, count in summary.dropped.items():
         typer.echo(f"Dropped: {count:,} × {reason}")
     for name, ids in summary.contaminated.items():
-        typer.echo(f"Share an n-gram with {one_line(name)}, left out: {len(ids):,} problems, listed on the card")
+        problems = "1 problem" if len(ids) == 1 else f"{len(ids):,} problems"
+        typer.echo(f"Share an n-gram with {one_line(name)}, left out: {problems}, listed on the card")
 
 
 def _export_graphs(
@@ -190,12 +191,16 @@ def stage_config(
     overrides: list[str] | None,
     flags: dict[str, Any] | None = None,
 ) -> Any:
-    """The manifest's settings of a view, with overrides and the flags that were given (not None)."""
+    """The manifest's settings of a view, with overrides and the flags that were given (not None).
+
+    A key may have the section before it, as `run --set` wants it.
+    """
     from treeforge.configuration import convert, parse_overrides
     from treeforge.store.run import RunFolder
 
+    changes = {key.removeprefix(f"{section}."): value for key, value in parse_overrides(overrides or []).items()}
     given = {name: value for name, value in (flags or {}).items() if value is not None}
-    return convert({**RunFolder.open(run).manifest[section], **parse_overrides(overrides or []), **given}, kind)
+    return convert({**RunFolder.open(run).manifest[section], **changes, **given}, kind)
 
 
 def print_report(report: dict[str, Any], as_json: bool) -> None:
