@@ -147,6 +147,7 @@ def test_the_command_says_what_to_do_when_the_server_dies(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])
 def test_no_key_is_written_anywhere(tmp_path, right):
     secret = "sk-not-to-be-found-anywhere"

@@ -113,6 +113,7 @@ def test_another_export_to_the_same_place_replaces_the_first(tmp_path):
     assert "span" in pl.read_parquet_schema(tmp_path / "out" / "data" / "train-00000-of-00001.parquet")
 
 
+@pytest.mark.slow
 def test_memory_holds_one_block_at_a_time(tmp_path):
     refs, most = [], 0
 

@@ -226,6 +226,7 @@ def loaded(hub: HubServer, tmp_path: Path, program: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_load_dataset_reads_what_was_pushed(hub: HubServer, run: Path, tmp_path: Path) -> None:
     write_dataset(run / "dataset", shards=2, rows=30)
     push(run, REPO, private=True, trees=True)
@@ -236,6 +237,7 @@ def test_load_dataset_reads_what_was_pushed(hub: HubServer, run: Path, tmp_path:
     assert loaded(hub, tmp_path, program) == "60 question 1 1 ['prompt', 'hard']\n"
 
 
+@pytest.mark.slow
 def test_load_dataset_reads_every_configuration_of_a_runs_export(hub: HubServer, tmp_path: Path) -> None:
     result = pipeline.run(problems(6), tmp_path / "grown", scripted_config())
     assert result.dataset is not None

@@ -95,6 +95,7 @@ def test_completions_go_where_the_label_is_open():
     assert asked[4] > 2 * max(asked[1], asked[2], asked[3])
 
 
+@pytest.mark.slow
 def test_a_smaller_gain_buys_truer_labels_with_more_tokens():
     tokens, wrong = [], []
     for gain in (0.2, 0.02, 0.003):

@@ -28,6 +28,7 @@ def found(path, by):
 
 @given(st.lists(trees(), min_size=1, max_size=5))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
 def test_groups_add_up_to_the_run(tmp_path_factory, some):
     path = write_run(tmp_path_factory.mktemp("groups") / "run", [*some, None], block=3)
     views.label(path)

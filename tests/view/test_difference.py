@@ -61,6 +61,7 @@ def test_a_merge_by_hand(tmp_path):
 
 @given(trees(max_nodes=40, observations=False))
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
 def test_merges_are_those_of_the_report(tmp_path_factory, tree):
     path = tmp_path_factory.mktemp("difference") / "run"
     before, after = compressed(path, tree)
