@@ -192,6 +192,26 @@ def test_what_is_no_run_is_said_so(tmp_path):
         RunFolder.open(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"export": 5}, "export is no object"),
+        ({"problems": []}, "problems is no object"),
+        ({"policy": "x"}, "policy is no object"),
+        ({"recipe": []}, "recipe is no object"),
+        ({"recipe": {}}, "recipe has no search or block"),
+        ({"recipe": {"search": {}, "block": 0}}, "recipe has no search or block"),
+    ],
+)
+def test_a_manifest_with_a_section_of_another_kind(tmp_path, change, said):
+    with RunFolder.create(tmp_path / "run", new_manifest(scripted_config(), "test"), problems(1)) as run:
+        run.manifest |= change
+        run.write_manifest()
+    with pytest.raises(StorageError, match=said) as caught:
+        RunFolder.open(tmp_path / "run")
+    assert "manifest.json" in str(caught.value)
+
+
 @pytest.mark.skipif(
     os.geteuid() == 0, reason="root may write anywhere; the command-line tests cover a read-only folder"
 )

@@ -7,9 +7,9 @@ from the journal; therefore they are not synced.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,10 +20,11 @@ from treeforge.errors import DataError, RunError, StorageError
 from treeforge.hashing import digest_object
 from treeforge.problem import Problem
 from treeforge.store.blocks import Kind, TreeFiles
-from treeforge.store.files import atomic_file, remove_file, storage_error
+from treeforge.store.files import remove_file, storage_error
 from treeforge.store.journal import Journal, TreeCost
 from treeforge.store.lock import is_locked, take_lock
-from treeforge.store.parquet import SCHEMA_VERSION, read_table, write_table
+from treeforge.store.manifest_file import read_manifest, write_manifest
+from treeforge.store.parquet import read_table, write_table
 from treeforge.store.saved_problems import PROBLEMS, SavedProblems, TextColumn
 from treeforge.store.tables import rollouts_from_table, trees_from_table
 from treeforge.tree import TreeRecord
@@ -33,11 +34,6 @@ _log = logging.getLogger("treeforge.store")
 GIVEN_FILE = "given.parquet"
 """The solutions that a run labels, where it was started with some (`treeforge.store.given`)."""
 
-_SECTIONS = {
-    **dict.fromkeys(("recipe", "machine", "label", "compress", "export", "problems", "versions"), dict),
-    "policy": dict | None,
-}
-"""What every manifest has, and its kind."""
 OPEN = ("open", "")
 
 
@@ -114,33 +110,7 @@ class RunFolder:
     def open(cls, path: Path | str) -> RunFolder:
         """Open for reading. `RunError` for a folder that is no run or has another schema."""
         path = Path(path)
-        file = path / "manifest.json"
-        try:
-            manifest = json.loads(file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise RunError(
-                f"{path} is no run folder: it has no manifest.json. Make one with `treeforge run … --out {path}`."
-            ) from None
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{file} cannot be read: {error}. Restore it from a copy of the run folder.") from error
-        if not isinstance(manifest, dict):
-            raise StorageError(f"{file} is no manifest: it holds no object; restore it from a copy of the run folder")
-        if manifest.get("schema") != SCHEMA_VERSION:
-            raise RunError(
-                f"{path} was written with schema {manifest.get('schema')!r}, and this treeforge reads "
-                f"{SCHEMA_VERSION}; use the version that wrote it"
-            )
-        if missing := _SECTIONS.keys() - manifest.keys():
-            raise StorageError(f"{file} lacks {', '.join(sorted(missing))}; restore it from a copy of the run folder")
-        if strange := [name for name, kind in _SECTIONS.items() if not isinstance(manifest[name], kind)]:
-            raise StorageError(f"{file}: {strange[0]} is no object; restore it from a copy of the run folder")
-        recipe = manifest["recipe"]
-        if (
-            not isinstance(recipe.get("search"), dict)
-            or not isinstance(recipe.get("block"), int)
-            or recipe["block"] < 1
-        ):
-            raise StorageError(f"{file}: recipe has no search or block; restore it from a copy of the run folder")
+        manifest = read_manifest(path)
         try:
             table = read_table(path / "problems.parquet", PROBLEMS)
         except (StorageError, DataError) as error:
@@ -195,8 +165,7 @@ class RunFolder:
 
     def write_manifest(self) -> None:
         """Write `manifest.json` atomically."""
-        with atomic_file(self.path / "manifest.json") as stream:
-            stream.write(json.dumps(self.manifest, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        write_manifest(self.path, self.manifest)
 
     def write_problems(self) -> None:
         """Write `problems.parquet` with every problem's present status."""
@@ -323,22 +292,16 @@ class RunFolder:
     def costs(self, numbers: Sequence[int]) -> list[TreeCost]:
         """What those of these trees took that ended and did not fail."""
         statuses = self.statuses()
-        journal = Journal.open(self.path / "journal.sqlite", read_only=True)
-        try:
+        with closing(Journal.open(self.path / "journal.sqlite", read_only=True)) as journal:
             return journal.costs([number for number in numbers if statuses[number][0] in ("done", "exhausted")])
-        finally:
-            journal.close()
 
     def node_counts(self) -> dict[int, int]:
         """Nodes of every tree that ended, as the journal has it; empty where there is none."""
         file = self.path / "journal.sqlite"
         if not file.exists():
             return {}
-        journal = Journal.open(file, read_only=True)
-        try:
+        with closing(Journal.open(file, read_only=True)) as journal:
             return journal.node_counts()
-        finally:
-            journal.close()
 
     def spilled(self, numbers: Iterable[int]) -> Iterator[tuple[int, pa.Table, pa.Table]]:
         """(number, nodes, rollouts) of those trees that wait for the rest of their block; they go before its tables."""
@@ -374,11 +337,8 @@ class RunFolder:
             if saved is None:
                 saved = self.problems.statuses() if isinstance(self.problems, SavedProblems) else {}
             return {number: status for number, status in saved.items() if status != OPEN and first <= number <= last}
-        journal = Journal.open(file, read_only=True)
-        try:
+        with closing(Journal.open(file, read_only=True)) as journal:
             return journal.outcomes(first, last)
-        finally:
-            journal.close()
 
     def tidy(self) -> None:
         """At a run's end: drop what is left over."""
