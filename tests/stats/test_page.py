@@ -176,7 +176,7 @@ def test_a_browser_draws_every_plot_and_asks_for_nothing(finished, tmp_path, sch
         asked, errors = [], []
         page.on("request", lambda request: asked.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on("console", lambda message: errors.append(message.text))
         page.goto((tmp_path / "page.html").as_uri())
         plots = text.count('class="plot"')
         page.wait_for_function(f"document.querySelectorAll('.plot svg').length === {plots}", timeout=60_000)

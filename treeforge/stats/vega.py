@@ -101,7 +101,9 @@ def specification(rows: list[Row], mark: str, *, x: Row, y: Row, runs: Runs, poi
         if mark == "bar":
             across = "yOffset" if y["type"] == "nominal" else "xOffset"
             encoding[across] = {"field": "run", "sort": [name for name, _ in runs]}
-    height: Any = {"step": 26 if len(runs) == 1 else 14 * len(runs)} if y["type"] == "nominal" else _HEIGHT
+    height = _HEIGHT
+    if y["type"] == "nominal":  # Not by `step`: beside a width that fits its page, Vega warns of it.
+        height = len({row[y["field"]] for row in rows}) * (26 if len(runs) == 1 else 14 * len(runs))
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "data": {"values": rows},
