@@ -10,6 +10,7 @@ TRAIN_TESTS ?= -m "not vllm" tests/reward tests/export/test_training.py tests/ex
 .PHONY: demo test test-slow test-all test-train test-vllm test-vllm-all lint format bench docs clean
 
 $(STAMP): pyproject.toml
+	@echo "Setting up $(VENV), which takes a minute or two."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(STAMP)
