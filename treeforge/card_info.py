@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from treeforge.compress import DepthReport
-from treeforge.config import CompressConfig, ExportConfig, LabelConfig
-from treeforge.configuration import to_dict
+from treeforge.compress import CompressReport, DepthReport
+from treeforge.config import CompressConfig, ExportConfig, LabelConfig, SearchConfig
+from treeforge.configuration import convert, to_dict
 from treeforge.export import CardInfo
+from treeforge.export.card import FROM_ELSEWHERE, counted
 from treeforge.label import PRESETS
 from treeforge.recheck import Verdicts
 from treeforge.store.given import SECTION as GIVEN
@@ -21,6 +22,17 @@ from treeforge.store.run import RunFolder
 
 MAX_DEPTHS = 10
 """Depths that the card tells apart."""
+
+_COMMON_KEYS = ("children", "max_steps", "wave", "merge_duplicates")
+_STRATEGY_KEYS = {
+    "mcts": ("max_depth", "sample", "selection", "exploration", "prior"),
+    "exhaustive": ("levels",),
+    "omega": ("omega",),
+    "step-rollouts": ("solutions",),
+    "adaptive": ("solutions", "adaptive"),
+    "best-of-n": ("solutions",),
+    "beam": ("max_depth", "beam"),
+}
 
 
 def card_info(
@@ -40,9 +52,7 @@ def card_info(
         sampling={}
         if imported
         else _plain(recipe["sampling"] | {"step format": recipe["steps"]["preset"], "seed": recipe["seed"]}),
-        search={}
-        if imported
-        else _plain(recipe["search"] | {f"budget {key}": value for key, value in recipe["budget"].items() if value}),
+        search={} if imported else _search(recipe),
         checker=_plain(
             {
                 "judge": manifest.get("judge", ""),
@@ -51,8 +61,10 @@ def card_info(
             }
             | _recheck_settings(verdicts)
         ),
-        labels=_plain(to_dict(labels)),
-        compression={} if compressed is None else _compression(compressed),
+        labels=_labels(labels),
+        compression={}
+        if compressed is None
+        else _compression(compressed, moves=labels.estimator not in FROM_ELSEWHERE),
         problems=_plain(
             {"source": manifest["problems"]["source"], "digest": manifest["problems"].get("digest", "")} | statuses
         ),
@@ -70,22 +82,104 @@ def card_info(
     )
 
 
-def _compression(state: dict[str, Any]) -> dict[str, str]:
-    """The settings and the report of HNC; by depth one line each, the deepest ones together."""
-    report = dict(state["report"])
-    depths = {int(depth): msgspec.convert(found, DepthReport) for depth, found in report.pop("by_depth").items()}
+def _search(recipe: dict[str, Any]) -> dict[str, str]:
+    """The keys of the search that apply to its strategy, and the budgets."""
+    search = convert(recipe["search"], SearchConfig)
+    own = list(_STRATEGY_KEYS[search.strategy])
+    if search.strategy == "mcts":
+        own += ["prior_temperature"] if search.prior == "logprob" else []
+        own += ["widening", "widening_power"] if search.widening else ["expansions"]
+    if search.given:
+        own = ["given", *(key for key in own if key != "solutions")]
+    if search.screen:
+        own += ["screen", "keep"]
+    shown = {key: recipe["search"][key] for key in ("strategy", *_COMMON_KEYS, *own) if key in recipe["search"]}
+    if search.strategy == "omega" and not search.given:
+        unused = {"search_right", "further"}
+    else:
+        unused = {"rollouts"} if search.strategy == "beam" and search.beam.scorer != "rollouts" else set()
+    shown = {key: _without(value, unused) if isinstance(value, dict) else value for key, value in shown.items()}
+    budget = _without(recipe["budget"], set() if search.counts_simulations else {"simulations"})
+    return _plain(shown | {f"budget {key}": value for key, value in budget.items() if value})
+
+
+def _labels(labels: LabelConfig) -> dict[str, str]:
+    """The keys of the labels that apply to their estimator."""
+    unused = set() if labels.estimator == "smoothed" else {"prior"}
+    if labels.estimator in FROM_ELSEWHERE:
+        unused |= {"confidence", "truncated", "min_rollouts"}
+    return _plain(_without(to_dict(labels), unused))
+
+
+def _without(settings: dict[str, Any], unused: set[str]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in unused}
+
+
+def _compression(state: dict[str, Any], moves: bool = True) -> dict[str, str]:
+    """The settings and the report of HNC; by depth one line each, the deepest ones together.
+
+    `moves`: whether values can move; those that come from elsewhere cannot.
+    """
+    config = convert(state["config"]["compress"], CompressConfig)
+    report = msgspec.convert(state["report"] | {"by_depth": {}}, CompressReport)
+    depths = {int(depth): msgspec.convert(found, DepthReport) for depth, found in state["report"]["by_depth"].items()}
     shown = sorted(depths)[:MAX_DEPTHS]
-    lines = {f"merges at depth {depth}": _depth_line(depths[depth]) for depth in shown}
+    lines = {f"merges at depth {depth}": _depth_line(depths[depth], moves) for depth in shown}
     deeper = [found for depth, found in depths.items() if depth not in shown]
     if deeper:
-        lines[f"merges at depth {shown[-1] + 1} and more"] = _depth_line(reduce(DepthReport.__add__, deeper))
-    return _plain(state["config"]["compress"] | report) | lines
+        lines[f"merges at depth {shown[-1] + 1} and more"] = _depth_line(reduce(DepthReport.__add__, deeper), moves)
+    return _compression_settings(config) | _compression_counts(config, report, moves) | lines
 
 
-def _depth_line(found: DepthReport) -> str:
+def _compression_settings(config: CompressConfig) -> dict[str, str]:
+    said = {
+        "chance that a node that may merge does": f"{config.probability:g}",
+        "fewest children of a node that may merge": str(config.min_children),
+        "which child it merges with": "any of those with a value, with the same chance"
+        if config.rule == "uniform"
+        else "the paper's coin flip for one child after another, which favours the first ones",
+        "seed": str(config.seed),
+        "passes over each tree": str(config.passes),
+    }
+    if config.max_label_shift < 1:
+        said["merges refused that move a value further than"] = f"{config.max_label_shift:g}"
+    if config.target_noise:
+        said["merged until the mean shift of all values reaches"] = f"{config.target_noise:g}"
+    return said
+
+
+def _compression_counts(config: CompressConfig, report: CompressReport, moves: bool) -> dict[str, str]:
+    again = ", counted again in each pass" if config.passes > 1 else ""
+    said = {
+        f"trees{again}": f"{report.trees:,}",
+        f"nodes of these trees before merging, the roots included{again}": f"{report.nodes:,}",
+        "steps with a value": f"{report.evaluated:,}",
+        "merges": f"{report.merges:,} of {counted(report.eligible, 'node')} that may merge",
+    }
+    if config.max_label_shift < 1:
+        said["merges refused"] = f"{report.refused:,}"
+    if moves:
+        said |= {
+            "values moved": f"{report.changed:,}, by {report.mean_shift:.3g} in the mean over all merges and "
+            f"{report.shift_max:.3g} at most",
+            "hard labels flipped": f"{report.hard_flips:,}",
+            "mean shift over all steps with a value": f"{report.noise:.3g} as predicted; estimated again on the "
+            f"compressed trees, {report.observed_noise:.3g} ({report.observed_max:.3g} at most)",
+        }
+    if config.target_noise:
+        said["trees whose merges ran out before that"] = f"{report.target_missed:,}"
+    if report.alike:
+        said["trees of which a pass made no new one"] = f"{report.alike:,}"
+    return said
+
+
+def _depth_line(found: DepthReport, moves: bool) -> str:
+    merges = f"{found.merges:,} of {counted(found.eligible, 'node')}"
+    if not moves:
+        return merges
     return (
-        f"{found.merges:,} of {found.eligible:,} nodes; {found.changed:,} values moved, by {found.mean_shift:.3g} in "
-        f"the mean and {found.shift_max:.3g} at most; {found.hard_flips:,} hard labels flipped"
+        f"{merges}; {counted(found.changed, 'value')} moved, by {found.mean_shift:.3g} in the mean and "
+        f"{found.shift_max:.3g} at most; {counted(found.hard_flips, 'hard label')} flipped"
     )
 
 

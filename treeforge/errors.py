@@ -51,7 +51,7 @@ class DataError(TreeforgeError):
         self.problem, self.path, self.line, self.field, self.fix = problem, path, line, field, fix
         where = "" if path is None else str(path) + (f":{line}" if line is not None else "") + ": "
         what = f"field '{field}': " if field else ""
-        super().__init__(f"{where}{what}{problem}" + (f". {fix}" if fix else ""))
+        super().__init__(f"{where}{what}" + (f"{problem.rstrip('.')}. {fix}" if fix else problem))
 
 
 class MissingExtraError(TreeforgeError):

@@ -4,6 +4,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.forest import blocks, forest
 
 from treeforge.config import ExportConfig
@@ -89,6 +90,23 @@ def test_the_card_says_what_a_person_wants_to_know(written):
     for format in (FORMATS[name] for name in CONFIG.formats):
         for column in format.columns:
             assert f"| `{column.name}` |" in card
+
+
+def test_rows_without_a_label_have_a_dash_and_a_sentence(tmp_path):
+    export(blocks(forest(10)), tmp_path / "out", ExportConfig(formats=("rl", "orm"), validation_share=0), INFO)
+    rl, orm = (tmp_path / "out" / "README.md").read_text().split("## Configuration ")[1:]
+    assert "| train | 10 | 10 | 1 | – |" in rl
+    assert "A row of this format has no label of its own" in rl
+    assert "no label of its own" not in orm
+
+
+@pytest.mark.parametrize("estimator", ["human", "imported"])
+def test_values_from_elsewhere_do_not_move(tmp_path, estimator):
+    info = replace(INFO, labels={"estimator": estimator})
+    export(blocks(forest(3)), tmp_path / "out", CONFIG, info)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "No value moves" in " ".join(card.split())
+    assert "moved by a controlled" not in card
 
 
 def test_tables_are_tables(written):

@@ -14,6 +14,7 @@ from treeforge.config import ExportConfig
 from treeforge.configuration import convert
 from treeforge.errors import ConfigError, DataError
 from treeforge.export import CardInfo, export
+from treeforge.export.filters import Benchmarks
 from treeforge.export.filters.balance import _balanced
 from treeforge.export.filters.duplicates import Duplicates, _grams, _jaccard, normalise
 from treeforge.export.formats import FORMATS, Rows
@@ -45,39 +46,6 @@ def test_labels_with_few_outcomes_or_a_wide_interval_go(tmp_path):
     dropped = sum(int((tree.hard >= 0).sum()) for tree in trees) - int(nodes["hard"].is_not_null().sum())
     assert sum(report.dropped.values()) == dropped > 0
     assert "dropped: label: fewer than 4 outcomes" in card
-
-
-def test_where_goes_by_the_columns_of_each_format(tmp_path):
-    _, all_rows, _ = write(forest(20), tmp_path / "all", ("hrm", "rl"))
-    report, frames, card = write(forest(20), tmp_path / "out", ("hrm", "rl"), where="span = 2 AND soft > 0.5")
-    expected = all_rows["hrm"].filter((pl.col("span") == 2) & (pl.col("soft") > 0.5))
-    assert frames["hrm"].equals(expected)
-    assert frames["rl"].height == 20, "a format without these columns is left alone"
-    assert report.formats[0].left_out["row that fails the condition"] == all_rows["hrm"].height - expected.height
-    pairs = [split.pairs for split in report.formats[0].splits.values()]
-    assert all(set(kinds) <= {"++", "+-", "-+", "--"} for kinds in pairs)
-    assert sum(sum(kinds[k] for k in ("+-", "--")) for kinds in pairs) == 0, "the kinds of pairs follow the rows"
-    assert "span = 2 AND soft" in card
-
-
-@pytest.mark.parametrize(
-    ("where", "message"),
-    [
-        ("nothing = 1", "no format of this export has all of nothing. Columns are hrm: prompt, previous"),
-        ("span + 1", "does not say true or false"),
-        ("max(soft) > 0.5", "does not say true or false"),
-        ("1 = 1", "names no column"),
-        ("SELECT * FROM read_csv('/etc/passwd')", "is no SQL condition"),
-        ("span = 'one' AND", "is no SQL condition"),
-        ("span IN (SELECT 1)", "no format of this export"),
-        ("prompt + 1 = soft", "fails on hrm"),
-    ],
-)
-def test_conditions_that_cannot_be(tmp_path, where, message):
-    with pytest.raises(ConfigError, match=r"export\.where") as error:
-        write(forest(2), tmp_path / "out", where=where)
-    assert message in str(error.value)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_balance_is_exact_and_depends_on_little(tmp_path):
@@ -209,12 +177,57 @@ def test_a_benchmark_file_that_cannot_be_read(tmp_path):
         write(forest(2), tmp_path / "out", decontaminate=(file,))
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "bench.jsonl: is empty"),
+        ([{"question": "a b"}, {"question": 5}], r"bench.jsonl:2: field 'question': a question must be text, not int"),
+        ([{"Problem": ["a"]}], r"bench.jsonl:1: field 'problem': a question must be text, not list"),
+        ([{"body": "a", "id": 1}], r"holds no question; it has body, id. The column must be one of"),
+        ([{"question": None}], "holds no question; it has question"),
+    ],
+)
+def test_a_benchmark_file_without_questions_says_what_is_wrong(tmp_path, rows, message):
+    file = tmp_path / "bench.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=message):
+        Benchmarks((str(file),), 13)
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=6)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=4), WORDS, st.integers(1, 4))
+def test_shared_n_grams_are_those_of_the_words(tmp_path_factory, known, asked, n):
+    def grams(words):
+        return {tuple(words[i : i + n]) for i in range(max(len(words) - n, 0) + 1)} - {()}
+
+    file = benchmark(tmp_path_factory.mktemp("bench") / "b.jsonl", *map(" ".join, known))
+    shared = set().union(*map(grams, known)) & grams(asked)
+    assert Benchmarks((file,), n).source(" ".join(asked)) == ("b.jsonl" if shared else None)
+
+
 @pytest.mark.parametrize("name", ["prm", "math-shepherd", "prm800k", "rlhflow", "processbench"])
 def test_a_format_that_needs_labels_says_what_to_run(tmp_path, name):
     unlabelled = [replace(tree, hard=tree.hard * 0 - 1) for tree in forest(3)]
     with pytest.raises(DataError, match=f"nothing to export as '{name}'.*treeforge label"):
         write(unlabelled, tmp_path / "out", (name,))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_processbench_says_what_its_trajectories_lack(tmp_path):
+    ends = sum(int((tree.record.tree.verdict >= 0).sum()) for tree in forest(3))
+    unlabelled = [replace(tree, hard=tree.hard * 0 - 1) for tree in forest(3)]
+    with pytest.raises(DataError, match=f"{ends} trajectories of nodes end, and each has a step without a hard label"):
+        write(unlabelled, tmp_path / "out", ("processbench",))
+    trees = []
+    for tree in forest(3):
+        nodes = tree.record.tree
+        columns = {name: getattr(nodes, name) for name in TREE_FIELDS}
+        still = Tree(**columns | {"verdict": nodes.verdict * 0 - 1, "finish": nodes.finish * 0})
+        trees.append(replace(tree, record=replace(tree.record, tree=still)))
+    with pytest.raises(DataError, match=r"no trajectory of nodes ends with an answer.*more simulations of mcts"):
+        write(trees, tmp_path / "out", ("processbench",))
 
 
 @pytest.mark.parametrize("name", ["kto", "orm", "sft"])
@@ -233,6 +246,38 @@ def test_filters_that_leave_nothing_say_which(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("formats", "filters", "message"),
+    [
+        (("hrm",), {"min_rollouts": 1000}, r"leave no row of the format 'hrm': .* × label: fewer than 1000 outcomes"),
+        (("hrm", "nodes"), {"max_interval": 0.01}, r"leave no row of the format 'hrm': .* interval wider"),
+        (("nodes",), {"where": "depth > 1000"}, r"leave no row of the format 'nodes': .* fails the condition"),
+        (("rl",), {"where": "ability = 'art'"}, r"leave no row of the format 'rl': 3 × row that fails the condition"),
+        (("prm",), {"min_rollouts": 1000}, r"no step has a hard label \(.* × label: fewer than 1000 outcomes\)"),
+    ],
+)
+def test_filters_that_leave_nothing_leave_the_dataset_that_was_there(tmp_path, formats, filters, message):
+    write(forest(3), tmp_path / "out")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    with pytest.raises(DataError, match=message):
+        write(forest(3), tmp_path / "out", formats, **filters)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
+
+
+def test_spans_that_no_step_has_name_those_there_are(tmp_path):
+    deepest = max(int(tree.record.tree.depth[tree.hard >= 0].max()) for tree in forest(6))
+    with pytest.raises(DataError, match=rf"spans are \[99\].*spans are 1 to {deepest} \(export.spans\)"):
+        write(forest(6), tmp_path / "out", spans=(99,))
+    _, frames, _ = write(forest(6), tmp_path / "out", spans=(deepest,))
+    assert frames["hrm"].height > 0
+
+
+def test_unlabelled_trees_without_filters_may_give_no_hrm_row(tmp_path):
+    unlabelled = [replace(tree, hard=tree.hard * 0 - 1, soft=tree.soft * np.nan) for tree in forest(3)]
+    report = export(blocks(unlabelled), tmp_path / "out", ExportConfig(min_rollouts=3), CARD)
+    assert [format.rows for format in report.formats] == [0, 36]
+
+
+@pytest.mark.parametrize(
     "setting",
     [
         {"spans": [0]},
@@ -241,6 +286,10 @@ def test_filters_that_leave_nothing_say_which(tmp_path):
         {"similarity": 0},
         {"ngram": 0},
         {"min_rollouts": -1},
+        {"min_rollouts": 2**31},
+        {"rows_per_shard": 2**40},
+        {"ngram": 2**31},
+        {"solutions_per_problem": 2**31},
         {"dedupe": "fuzzy"},
         {"solution_order": "longest"},
     ],

@@ -26,7 +26,14 @@ def test_without_the_library_the_pip_line_is_shown(monkeypatch):
 def test_a_path_without_a_tokenizer(tmp_path):
     pytest.importorskip("tokenizers")
     (tmp_path / "tokenizer.json").write_text("{}")
-    for path, message in ((tmp_path / "none", "no tokenizer.json"), (tmp_path, "cannot be loaded")):
+    for path, message in (
+        (tmp_path / "none", "there is no such file or folder: "),
+        (tmp_path, "cannot be loaded"),
+        ("missing.json", "there is no such file"),
+        ("./missing", "there is no such file"),
+        ("models\\missing", "there is no such file"),
+        (tmp_path.parent, "no tokenizer.json and no folder"),
+    ):
         with pytest.raises(ConfigError, match=message):
             load_tokenizer(str(path))
 

@@ -139,7 +139,7 @@ def test_the_command(tmp_path, capsys):
     out = tmp_path / "one"
     assert invoke(["export", str(path), "--format", "mermaid", "--problem", "sum-1", "--out", str(out)]) == 0
     assert [file.name for file in out.iterdir()] == ["tree-00001.mmd"]
-    assert "1 trees as mermaid" in capsys.readouterr().out
+    assert "1 tree as mermaid" in capsys.readouterr().out
     assert not (path / "dataset").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,7 +181,7 @@ def _export_graphs(
     if json:
         results.print_json({"path": str(out), "trees": trees, "files": trees * len(chosen)})
     else:
-        typer.echo(f"{out}: {trees:,} trees as {', '.join(chosen)}")
+        typer.echo(f"{out}: {'1 tree' if trees == 1 else f'{trees:,} trees'} as {', '.join(chosen)}")
     return True
 
 
@@ -196,11 +197,19 @@ def stage_config(
     A key may have the section before it, as `run --set` wants it.
     """
     from treeforge.configuration import convert, parse_overrides
+    from treeforge.errors import ConfigError
     from treeforge.store.run import RunFolder
 
     changes = {key.removeprefix(f"{section}."): value for key, value in parse_overrides(overrides or []).items()}
     given = {name: value for name, value in (flags or {}).items() if value is not None}
-    return convert({**RunFolder.open(run).manifest[section], **changes, **given}, kind)
+    try:
+        return convert({**RunFolder.open(run).manifest[section], **changes, **given}, kind)
+    except ConfigError as error:
+        name = re.split(r"\W", str(error), maxsplit=1)[0]
+        if name not in given:
+            raise
+        option = f"--{name.replace('_', '-')} ({section}.{name})"
+        raise ConfigError(option + str(error).removeprefix(name)) from None
 
 
 def print_report(report: dict[str, Any], as_json: bool) -> None:

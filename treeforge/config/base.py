@@ -33,6 +33,13 @@ def fits_64_bits(config: object, *names: str) -> None:
             raise ValueError(f"{name} must fit in 64 bits, not {getattr(config, name)}")
 
 
+def countable(config: Config, *names: str) -> None:
+    """Raise `ValueError` unless these numbers are below 2^31: more rows or outcomes than anybody has."""
+    for name in names:
+        if not getattr(config, name) < 2**31:
+            raise ValueError(f"{name} must be less than 2^31, not {getattr(config, name)!r}")
+
+
 def at_most_one(config: Config, *names: str) -> None:
     """Raise `ValueError` unless these fields are at most 1."""
     for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from treeforge.config.base import Config, fits_64_bits, not_negative, positive
+from treeforge.config.base import Config, countable, fits_64_bits, not_negative, positive
 
 
 class LabelConfig(Config, frozen=True, kw_only=True):
@@ -42,6 +42,7 @@ class LabelConfig(Config, frozen=True, kw_only=True):
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence must be in (0, 1), not {self.confidence!r}")
         positive(self, "min_rollouts")
+        countable(self, "min_rollouts")
 
 
 class CompressConfig(Config, frozen=True, kw_only=True):
@@ -118,6 +119,7 @@ class ExportConfig(Config, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         positive(self, "rows_per_shard", "ngram")
         not_negative(self, "test_share", "validation_share", "solutions_per_problem", "min_rollouts", "max_interval")
+        countable(self, "rows_per_shard", "ngram", "solutions_per_problem", "min_rollouts")
         if not self.spans or min(self.spans) < 1 or max(self.spans) > 100 or len(set(self.spans)) < len(self.spans):
             raise ValueError(f"spans must be different numbers in 1..100, as in [1, 2], not {list(self.spans)}")
         if not 0 < self.similarity <= 1:

@@ -36,7 +36,7 @@ corrected is a positive row.
 A value depends on the policy that was sampled: a step that this model cannot finish may be sound. A right final answer
 does not prove that every step before it is right."""
 
-_FROM_ELSEWHERE = {
+FROM_ELSEWHERE = {
     "human": """\
 The labels are ratings that people gave to single steps; no program and no model of ours judged one. `soft` is the
 rating (1 right, 0 wrong), and a step without a rating, or with a neutral one, has no label unless it says so below.
@@ -53,6 +53,11 @@ _COMPRESSION = """\
 Hierarchical Node Compression (arXiv 2503.13551, Section 3.3) joins some nodes with one of their children. What it adds
 are rows whose `compressed` is greater than 0: merged steps, and the merged node's label, moved by a controlled
 amount."""
+
+_COMPRESSION_FROM_ELSEWHERE = """\
+Hierarchical Node Compression (arXiv 2503.13551, Section 3.3) joins some nodes with one of their children. What it adds
+are rows whose `compressed` is greater than 0: merged steps. No value moves, since nothing is known of the outcomes
+behind these labels."""
 
 
 class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +117,7 @@ def _body(info: CardInfo, config: ExportConfig, report: ExportReport, plots: Seq
     yield ""
     problems = sum(report.problems.values())
     yield (
-        f"Labelled trees of reasoning steps on {_count(problems, 'problem')}, {CARD_MARK}. "
+        f"Labelled trees of reasoning steps on {counted(problems, 'problem')}, {CARD_MARK}. "
         "Splits go by problem: no problem is in two of them.\n"
     )
     for format in report.formats:
@@ -132,12 +137,13 @@ def _body(info: CardInfo, config: ExportConfig, report: ExportReport, plots: Seq
     ):
         yield from _settings(name, settings)
     yield "## What a label means\n"
-    yield _FROM_ELSEWHERE.get(info.labels.get("estimator", ""), _LABELS)
+    estimator = info.labels.get("estimator", "")
+    yield FROM_ELSEWHERE.get(estimator, _LABELS)
     yield ""
     yield from _settings("Labels", info.labels)
     if info.compression:
         yield "## Compression\n"
-        yield _COMPRESSION
+        yield _COMPRESSION_FROM_ELSEWHERE if estimator in FROM_ELSEWHERE else _COMPRESSION
         yield ""
         yield from _settings("HNC", info.compression)
     yield from _filters(config, report)
@@ -162,6 +168,8 @@ def _format_section(format: FormatReport) -> Iterator[str]:
     else:
         rows = [_split_row(split, counts) for split, counts in format.splits.items()]
         yield from _table(("split", "rows", "problems", "shards", "label 1"), rows)
+        if all(counts.share_positive is None for counts in format.splits.values()):
+            yield "A row of this format has no label of its own, so that there is no share of label 1.\n"
     pairs = {kind: sum(s.pairs.get(kind, 0) for s in format.splits.values()) for kind in ("++", "+-", "-+", "--")}
     if any(pairs.values()):
         kinds = ", ".join(f"`{kind}` {number:,}" for kind, number in pairs.items())
@@ -171,7 +179,7 @@ def _format_section(format: FormatReport) -> Iterator[str]:
 
 
 def _split_row(split: str, counts: SplitReport) -> tuple[str, ...]:
-    share = "" if counts.share_positive is None else f"{counts.share_positive:.1%}"
+    share = "–" if counts.share_positive is None else f"{counts.share_positive:.1%}"
     return split, f"{counts.rows:,}", f"{counts.problems:,}", f"{counts.shards:,}", share
 
 
@@ -198,7 +206,7 @@ def _filters(config: ExportConfig, report: ExportReport) -> Iterator[str]:
     yield "## Filters\n"
     yield from _settings("Filters", settings)
     for name, ids in report.contaminated.items():
-        count = _count(len(ids), "problem")
+        count = counted(len(ids), "problem")
         yield f"Left out of all splits, since they share an n-gram with {escape(name)} ({count}):\n"
         yield from _wrapped(ids)
         yield ""
@@ -260,7 +268,8 @@ def type_name(kind: Any) -> str:
     return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, as in "1 problem", "2,000 problems"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 

@@ -13,7 +13,7 @@ from treeforge.config import ExportConfig
 from treeforge.errors import DataError
 from treeforge.export.blocks import ExportBlock
 from treeforge.export.card import CARD, CardInfo, render_card
-from treeforge.export.filters import Benchmarks, Condition, Questions, drop_weak_labels
+from treeforge.export.filters import WEAK, Benchmarks, Condition, Questions, drop_weak_labels
 from treeforge.export.folder import replaced_folder
 from treeforge.export.formats import FORMATS, Context, Format, choose_formats
 from treeforge.export.plots import FOLDER as PLOTS
@@ -75,7 +75,7 @@ def export(blocks: Iterable[ExportBlock], out: Path, config: ExportConfig, card:
             raise screen.nothing_left()
         report = ExportReport(
             problems=problems,
-            formats=tuple(sink.close() for sink in sinks),
+            formats=tuple(sink.close(screen.weak) for sink in sinks),
             dropped=dict(sorted(screen.dropped.items())),
             contaminated={name: tuple(ids) for name, ids in sorted(screen.contaminated.items())},
         )
@@ -100,6 +100,11 @@ class _Screen:
         """The trees as the formats shall see them; None where none is left."""
         keep = np.array([self._passes(problem) for problem in block.problems])
         return drop_weak_labels(block.select(keep), self._config, self.dropped) if keep.any() else None
+
+    @property
+    def weak(self) -> dict[str, int]:
+        """Labels that were taken away, by reason."""
+        return {reason: count for reason, count in sorted(self.dropped.items()) if reason.startswith(WEAK)}
 
     def _passes(self, problem: Problem) -> bool:
         if self._benchmarks is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -34,11 +35,14 @@ class Sink:
         balance = config.balance and not format.whole
         self._parts = {split: _Part(folder, split, format, config.rows_per_shard, balance) for split in SPLITS}
         self._left_out: Counter[str] = Counter()
-        self._filtered = 0
+        self._config = config
+        self._survey: Counter[str] = Counter()
 
     def add(self, block: ExportBlock, split: Split) -> None:
         """The rows of some trees, as far as the filters let them through."""
         part = self._parts[split]
+        if self._format.survey is not None and not any(other.tally_rows for other in self._parts.values()):
+            self._survey.update(self._format.survey(block))
         for rows in self._format.rows(block, self._contexts[split]):
             for reason, count in rows.left_out.items():
                 self._left_out[reason] += count
@@ -51,8 +55,11 @@ class Sink:
             if rows.count:
                 part.add(rows, block)
 
-    def close(self) -> FormatReport:
-        """Write what is left. `DataError` where there is no row and the format needs some."""
+    def close(self, weak: Mapping[str, int]) -> FormatReport:
+        """Write what is left. `DataError` where there is no row and the format needs some, or filters took them all.
+
+        `weak`: labels that were taken away of all formats, by reason.
+        """
         splits: dict[Split, SplitReport] = {}
         for split, part in self._parts.items():
             before = part.tally_rows
@@ -61,8 +68,8 @@ class Sink:
                 splits[split] = part.tally.report(shards)
             if before > part.tally.rows:
                 self._left_out[MAJORITY] += before - part.tally.rows
-        if not splits and self._format.empty is not None:
-            raise self._no_rows(*self._format.empty)
+        if not splits and (error := self._no_rows(weak)) is not None:
+            raise error
         return FormatReport(
             name=self._format.name,
             folder=self._folder.name,
@@ -80,12 +87,22 @@ class Sink:
             self._left_out[reason] += before.count - after.count
         return after
 
-    def _no_rows(self, why: str, fix: str) -> DataError:
-        filtered = {reason: self._left_out[reason] for reason in (CONDITION, DUPLICATE, MAJORITY)}
-        if any(filtered.values()):
-            counts = ", ".join(f"{count:,} × {reason}" for reason, count in filtered.items() if count)
-            return DataError(f"the filters leave no row of the format {self._format.name!r}: {counts}")
-        return DataError(f"there is nothing to export as {self._format.name!r}: {why}", fix=fix)
+    def _no_rows(self, weak: Mapping[str, int]) -> DataError | None:
+        """The error that no row is; None where that is fine."""
+        name = self._format.name
+        taken = _listed({reason: self._left_out[reason] for reason in (CONDITION, DUPLICATE, MAJORITY)} | dict(weak))
+        meant = self._format.explain(self._survey, self._config) if self._format.explain is not None else None
+        meant = meant or self._format.empty
+        if any(self._left_out[reason] for reason in (CONDITION, DUPLICATE, MAJORITY)) or (taken and meant is None):
+            return DataError(f"the filters leave no row of the format {name!r}: {taken}")
+        if meant is None:
+            return None
+        why, fix = meant
+        return DataError(f"there is nothing to export as {name!r}: {why}" + (f" ({taken})" if taken else ""), fix=fix)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} × {reason}" for reason, count in counts.items() if count)
 
 
 class _Part:

@@ -9,6 +9,8 @@ from typing import Any
 
 from treeforge.errors import ConfigError, MissingExtraError
 
+OPTION = "--tokenizer (export.tokenizer)"
+
 Tokenizer = Callable[[str, bool], list[int]]
 """(text, whether it begins the sequence) -> token ids. At the beginning stand the tokenizer's own special tokens."""
 
@@ -20,8 +22,8 @@ def load_tokenizer(name: str) -> Tokenizer:
     """
     if not name:
         raise ConfigError(
-            "export.tokenizer: the format tokens needs a tokenizer; give --tokenizer with a tokenizer.json, a folder "
-            "with one, or a model's name on the Hub"
+            f"{OPTION}: the format tokens needs a tokenizer; give --tokenizer with a tokenizer.json, a folder with "
+            "one, or a model's name on the Hub"
         )
     try:
         import tokenizers
@@ -32,15 +34,24 @@ def load_tokenizer(name: str) -> Tokenizer:
     try:
         if file.is_file():
             tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        elif path.exists() or name.count("/") > 1 or name.startswith((".", "/", "~")):
-            raise ConfigError(f"export.tokenizer: {name} is no tokenizer.json and no folder with one")
+        elif path.exists():
+            raise ConfigError(f"{OPTION}: {name} is no tokenizer.json and no folder with one")
+        elif (
+            name.count("/") > 1
+            or "\\" in name
+            or ("/" in name and path.parent.exists())
+            or name.startswith((".", "/", "~"))
+            or name.endswith(("/", ".json"))
+        ):
+            raise ConfigError(f"{OPTION}: there is no such file or folder: {name}")
         else:
             tokenizer = tokenizers.Tokenizer.from_pretrained(name)
     except ConfigError:
         raise
     except Exception as error:  # the library raises bare Exceptions
+        where = "" if path.exists() else ", which is no file here and was looked for on the Hub,"
         why = " ".join(str(error).split())[:200]
-        raise ConfigError(f"export.tokenizer: {name} cannot be loaded: {why}") from error
+        raise ConfigError(f"{OPTION}: {name}{where} cannot be loaded: {why}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
 

@@ -9,17 +9,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from treeforge.errors import ConfigError
+from treeforge.export.filters.sql import complaint
 from treeforge.export.formats import Format, Rows
 from treeforge.export.schemas import make_table
 
 if TYPE_CHECKING:
     import polars as pl
 
+OPTION = "--where (export.where)"
+_SHOWN = 100
+"""Characters of a condition in an error."""
+
 
 class Condition:
     """A condition that is true or false for each row by itself; null is false."""
 
     def __init__(self, sql: str) -> None:
+        if why := complaint(sql):
+            raise _error(sql, why)
         import polars as pl  # Takes as long as the rest of an export's imports, which mostly have no condition.
 
         self.sql = sql
@@ -27,9 +34,9 @@ class Condition:
             self._expression = pl.sql_expr(sql)
             self._names = set(self._expression.meta.root_names())
         except pl.exceptions.PolarsError as error:
-            raise ConfigError(f"export.where: {sql!r} is no SQL condition: {_line(error)}") from None
+            raise _error(sql, f"is no SQL condition: {_line(error)}") from None
         if not self._names:
-            raise ConfigError(f"export.where: {sql!r} names no column, so it cannot tell rows apart")
+            raise _error(sql, "names no column, so it cannot tell rows apart")
 
     def applies(self, format: Format) -> bool:
         """Whether the format has all the columns. `ConfigError` where the condition does not fit their types."""
@@ -38,18 +45,15 @@ class Condition:
         if not self._names <= set(format.schema.names):
             return False
         found = self._evaluate(format.schema.empty_table(), format.name)
-        # Of no rows a condition on each row gives nothing; an aggregate or a constant would give one value.
         if found.len() != 0 or found.dtype != pl.Boolean:
-            raise ConfigError(
-                f"export.where: {self.sql!r} does not say true or false for each row; write a comparison of columns"
-            )
+            raise _error(self.sql, "does not say true or false for each row; write a comparison of columns")
         return True
 
     def missing(self, formats: tuple[Format, ...]) -> ConfigError:
         """The error where no format has the columns."""
         known = "; ".join(f"{format.name}: {', '.join(format.schema.names)}" for format in formats)
         return ConfigError(
-            f"export.where: no format of this export has all of {', '.join(sorted(self._names))}. Columns are {known}"
+            f"{OPTION}: no format of this export has all of {', '.join(sorted(self._names))}. Columns are {known}"
         )
 
     def keep(self, rows: Rows, schema: pa.Schema) -> Rows:
@@ -65,7 +69,12 @@ class Condition:
             frame = pl.DataFrame(pl.from_arrow(table))
             return frame.select(self._expression.alias("_")).to_series()
         except pl.exceptions.PolarsError as error:
-            raise ConfigError(f"export.where: {self.sql!r} fails on {where}: {_line(error)}") from None
+            raise _error(self.sql, f"fails on {where}: {_line(error)}") from None
+
+
+def _error(sql: str, why: str) -> ConfigError:
+    shown = sql if len(sql) <= _SHOWN else sql[:_SHOWN] + "…"
+    return ConfigError(f"{OPTION}: {shown!r} {why}")
 
 
 def _line(error: Exception) -> str:

@@ -11,6 +11,9 @@ from treeforge.config import ExportConfig
 from treeforge.export.blocks import ExportBlock
 from treeforge.value import Values
 
+WEAK = "label: "
+"""How the reasons begin by which a label was taken away."""
+
 
 def drop_weak_labels(block: ExportBlock, config: ExportConfig, dropped: Counter[str]) -> ExportBlock:
     """The trees with the weak labels taken away, so that every format does without them. `dropped` counts them.
@@ -29,7 +32,7 @@ def drop_weak_labels(block: ExportBlock, config: ExportConfig, dropped: Counter[
             ):
                 count = int(np.count_nonzero(mask & (forest.hard >= 0)))
                 if count:
-                    dropped[f"label: {reason}"] += count
+                    dropped[f"{WEAK}{reason}"] += count
         labels.append(_without(forest.hard, forest.soft, few | wide))
     return block.relabelled(labels)
 

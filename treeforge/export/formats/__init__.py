@@ -44,11 +44,15 @@ FORMATS: dict[str, Format] = {
 def choose_formats(names: Sequence[str]) -> tuple[Format, ...]:
     """The formats of these names, in this order. Raises `ConfigError` for none, an unknown one or one named twice."""
     known = ", ".join(sorted(FORMATS))
+    option = "--format (export.formats)"
     if not names:
-        raise ConfigError(f"export.formats: name at least one of {known}")
+        raise ConfigError(f"{option}: name at least one of {known}")
     for name in names:
         if name not in FORMATS:
-            raise ConfigError(f"export.formats: there is no format {name!r}; there are {known}")
+            raise ConfigError(
+                f"{option}: there is no format {name!r}; there are {known}; and, alone, graphml, dot and mermaid "
+                "with a file a tree"
+            )
     if len(set(names)) != len(names):
-        raise ConfigError(f"export.formats: a format is named twice in {', '.join(names)}")
+        raise ConfigError(f"{option}: a format is named twice in {', '.join(names)}")
     return tuple(FORMATS[name] for name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import compress
 from typing import Any
 
@@ -96,6 +96,10 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """… among rows of one problem that agree in these columns."""
     empty: tuple[str, str] | None = None
     """What no row at all means, and what to run first. None: an export without rows of this format is fine."""
+    survey: Callable[[ExportBlock], Mapping[str, int]] | None = None
+    """Counts of a block, which add up, that say why it gave no row."""
+    explain: Callable[[Mapping[str, int], ExportConfig], tuple[str, str] | None] | None = None
+    """What no row at all means by those counts, in place of `empty`; None: nothing more than that."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -7,7 +7,7 @@ has the label of its *later* step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from treeforge.config import ExportConfig
 from treeforge.export.blocks import ExportBlock, LabelledForest
 from treeforge.export.formats.base import (
     MAX_ROW_BYTES,
@@ -183,6 +184,23 @@ class _Steps:
         return pc.binary_join_element_wise(*parts, NOTHING) if len(parts) > 1 else parts[0]
 
 
+def _labelled_depths(block: ExportBlock) -> dict[str, int]:
+    """Labelled steps by their depth."""
+    forest = block.passes[0]
+    depths, counts = np.unique(forest.nodes.forest.depth[forest.hard >= 0], return_counts=True)
+    return {str(depth): count for depth, count in zip(depths.tolist(), counts.tolist(), strict=True) if depth}
+
+
+def _too_long(depths: Mapping[str, int], config: ExportConfig) -> tuple[str, str] | None:
+    deepest = max(map(int, depths), default=0)
+    if not deepest or min(config.spans) <= deepest:
+        return None
+    return (
+        f"the spans are {list(config.spans)}, and no labelled step has so many steps up to it",
+        f"The deepest one stands at depth {deepest}, so spans are 1 to {deepest} (export.spans)",
+    )
+
+
 HRM = Format(
     name="hrm",
     about="Single steps and pairs of consecutive steps with their labels, for hierarchical and process reward models.",
@@ -191,4 +209,6 @@ HRM = Format(
     compressed=True,
     text="current",
     same=("previous", "span", "hard", "shifted"),
+    survey=_labelled_depths,
+    explain=_too_long,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from treeforge.config import ExportConfig
 from treeforge.export.blocks import ExportBlock
 from treeforge.export.formats.base import NO_LABEL, Context, Format, Rows
 from treeforge.export.formats.stepwise import AFTER, PROVENANCE, SOFT, BlockChains, Chains
@@ -16,6 +17,12 @@ from treeforge.forest import ranges
 from treeforge.verdict import NO_VERDICT, Verdict
 
 UNFINISHED = "chain that ends no trajectory, or undecided"
+
+_NO_END = (NO_VERDICT, Verdict.UNDECIDED)
+_LABEL = (
+    "Label more steps: `treeforge label RUN` with a low label.min_rollouts and label.band, and export without "
+    "--min-rollouts and --max-interval; of the strategies, step-rollouts and adaptive ask for every step of a solution"
+)
 
 _COLUMNS = (
     Column("id", pa.string(), "the problem's id and the last step's node"),
@@ -35,7 +42,7 @@ def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
     for reason in (NO_LABEL, AFTER):
         del found.left_out[reason]
     verdict = found.stack.arrays("nodes.forest.verdict")
-    found.drop(np.isin(verdict[found.ends], (NO_VERDICT, Verdict.UNDECIDED)), UNFINISHED)
+    found.drop(np.isin(verdict[found.ends], _NO_END), UNFINISHED)
     steps = pc.utf8_trim_whitespace(found.stack.steps)
     names = found.stack.arrays("row_of")
 
@@ -59,6 +66,25 @@ def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
     yield from found.rows(columns, (verdict[found.ends] == Verdict.CORRECT).astype(np.int8))
 
 
+def _ended(block: ExportBlock) -> dict[str, int]:
+    """Nodes that end a trajectory."""
+    verdict = block.passes[0].nodes.forest.verdict
+    return {"ended": int(np.count_nonzero(~np.isin(verdict, _NO_END)))}
+
+
+def _no_solution(counts: Mapping[str, int], config: ExportConfig) -> tuple[str, str] | None:
+    ended = counts.get("ended", 0)
+    if ended:
+        have = "1 trajectory of nodes ends, and it" if ended == 1 else f"{ended:,} trajectories of nodes end, and each"
+        return f"{have} has a step without a hard label", _LABEL
+    return (
+        "no trajectory of nodes ends with an answer that could be judged. What was written below the deepest nodes has "
+        "no labels",
+        "Grow the trees further (more simulations of mcts, more levels of exhaustive), or with step-rollouts or "
+        "adaptive, whose solutions are nodes",
+    )
+
+
 PROCESSBENCH = Format(
     name="processbench",
     about="Whole solutions with the first step that is labelled wrong, for measuring process reward models.",
@@ -66,9 +92,7 @@ PROCESSBENCH = Format(
     rows=_rows,
     text="steps",
     same=("label",),
-    empty=(
-        "no trajectory of nodes has all its steps labelled",
-        "Trajectories are nodes with `search.strategy` exhaustive, or where rollouts become nodes; label with "
-        "`treeforge label RUN` and a low label.min_rollouts",
-    ),
+    empty=("no trajectory of nodes has all its steps labelled", _LABEL),
+    survey=_ended,
+    explain=_no_solution,
 )

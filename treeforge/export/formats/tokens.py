@@ -44,7 +44,9 @@ class _Parts:
 def _rows(block: ExportBlock, context: Context) -> Iterator[Rows]:
     encode = context.tokenizer
     if encode is None:
-        raise ConfigError("export.tokenizer: the format tokens needs a tokenizer; give --tokenizer PATH_OR_NAME")
+        raise ConfigError(
+            "--tokenizer (export.tokenizer): the format tokens needs a tokenizer; give --tokenizer PATH_OR_NAME"
+        )
     found = BlockChains(block)
     known = pc.dictionary_encode(found.stack.steps.take(pa.array(np.flatnonzero(found.inside))))
     # A block's questions first, then its different steps.
