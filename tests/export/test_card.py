@@ -1,5 +1,6 @@
 import re
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from hypothesis import given
@@ -9,7 +10,10 @@ from support.forest import blocks, forest
 
 from treeforge.config import ExportConfig
 from treeforge.export import FORMATS, CardInfo, export
-from treeforge.export.card import _size_category, escape, yaml_string
+from treeforge.export.card import escape
+from treeforge.export.front_matter import _size_category, yaml_string
+from treeforge.export.front_matter import front_matter as yaml_lines
+from treeforge.export.report import ExportReport, FormatReport, SplitReport
 
 CONFIG = ExportConfig(formats=("nodes", "hrm"), rows_per_shard=100, validation_share=0.3, license="apache-2.0")
 INFO = CardInfo(
@@ -54,6 +58,36 @@ def test_front_matter(written):
         }
         for name, folder in (("nodes", "data"), ("hrm", "hrm"))
     ]
+
+
+def test_sizes_are_those_of_the_shards(tmp_path):
+    export(blocks(forest(30)), tmp_path / "out", CONFIG, INFO)
+    for info in front_matter((tmp_path / "out" / "README.md").read_text())["dataset_info"]:
+        folder = "data" if info["config_name"] == "nodes" else info["config_name"]
+        files = sorted((tmp_path / "out" / folder).glob("*.parquet"))
+        assert info["download_size"] == sum(file.stat().st_size for file in files)
+        splits = {split["name"]: split for split in info["splits"]}
+        for name, split in splits.items():
+            tables = [pq.read_table(file) for file in files if file.name.startswith(name)]
+            assert split["num_examples"] == sum(table.num_rows for table in tables)
+            assert split["num_bytes"] == pytest.approx(sum(table.nbytes for table in tables), rel=0.02)
+        assert info["dataset_size"] == sum(split["num_bytes"] for split in splits.values())
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_features_are_those_of_the_shards(name):
+    datasets = pytest.importorskip("datasets")
+    split = SplitReport(problems=1, rows=2, shards=1, arrow_bytes=30, file_bytes=20, positive=1, negative=1, pairs={})
+    report = ExportReport(
+        problems={"train": 1},
+        formats=(FormatReport(name=name, folder="data", splits={"train": split}, left_out={}),),
+    )
+    [info] = yaml.safe_load("\n".join([*yaml_lines("T", "mit", report)][1:-1]))["dataset_info"]
+    assert datasets.Features._from_yaml_list(info["features"]) == datasets.Features.from_arrow_schema(
+        FORMATS[name].schema
+    )
+    read = datasets.DatasetInfo._from_yaml_dict(info)
+    assert (read.splits["train"].num_examples, read.download_size, read.dataset_size) == (2, 20, 30)
 
 
 def test_a_title_cannot_break_out_of_yaml_or_markdown(written):

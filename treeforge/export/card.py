@@ -15,13 +15,12 @@ import pyarrow as pa
 from treeforge.config import ExportConfig
 from treeforge.export.folder import CARD_MARK
 from treeforge.export.formats import FORMATS
+from treeforge.export.front_matter import front_matter
 from treeforge.export.plots import Plot
 from treeforge.export.report import ExportReport, FormatReport, SplitReport
 
 CARD = "README.md"
 
-_TAGS = ("reward-model", "process-reward-model", "reasoning", "synthetic", "treeforge")
-_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 _MAX_CHARS = 300
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: "\\" + c for c in "\\`*_[]|#~$"})
 
@@ -86,30 +85,10 @@ class CardInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def render_card(info: CardInfo, config: ExportConfig, report: ExportReport, plots: Sequence[Plot] = ()) -> str:
     """The text of README.md. A function of its arguments only: no time, host or version."""
-    return "\n".join([*_front_matter(info, config, report), "", *_body(info, config, report, plots)]) + "\n"
-
-
-def _front_matter(info: CardInfo, config: ExportConfig, report: ExportReport) -> Iterator[str]:
-    written = [format for format in report.formats if format.splits]
-    yield "---"
-    yield f"license: {yaml_string(config.license)}"
-    yield f"pretty_name: {yaml_string(_line(info.title))}"
-    yield "task_categories:"
-    yield "- text-classification"
-    yield "tags:"
-    yield from (f"- {tag}" for tag in _TAGS)
-    yield "size_categories:"
-    yield f"- {_size_category(max((format.rows for format in written), default=0))}"
-    yield "configs:"
-    for number, format in enumerate(written):
-        yield f"- config_name: {format.name}"
-        if number == 0:
-            yield "  default: true"
-        yield "  data_files:"
-        for split in format.splits:
-            yield f"  - split: {split}"
-            yield f"    path: {format.folder}/{split}-*.parquet"
-    yield "---"
+    return (
+        "\n".join([*front_matter(_line(info.title), config.license, report), "", *_body(info, config, report, plots)])
+        + "\n"
+    )
 
 
 def _body(info: CardInfo, config: ExportConfig, report: ExportReport, plots: Sequence[Plot]) -> Iterator[str]:
@@ -241,15 +220,6 @@ def escape(text: str) -> str:
     return _line(text).translate(_ESCAPED)
 
 
-def yaml_string(text: str) -> str:
-    """A double-quoted YAML scalar; whatever is not plain ASCII is written as an escape."""
-    return (
-        '"'
-        + "".join(c if c.isascii() and c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text)
-        + '"'
-    )
-
-
 def _printable(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
@@ -271,11 +241,3 @@ def type_name(kind: Any) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, as in "1 problem", "2,000 problems"."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def _size_category(rows: int) -> str:
-    limits = [10 ** (3 + i) for i in range(len(_SIZES))]
-    for i, limit in enumerate(limits):
-        if rows < limit:
-            return f"n<{_SIZES[0]}" if i == 0 else f"{_SIZES[i - 1]}<n<{_SIZES[i]}"
-    return f"n>{_SIZES[-1]}"

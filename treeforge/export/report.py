@@ -18,6 +18,10 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     """Problems with at least one row."""
     rows: int
     shards: int
+    arrow_bytes: int
+    """Of the rows as Arrow tables, which is what `datasets` has in its cache."""
+    file_bytes: int
+    """Of the shards."""
     positive: int
     """Rows with label 1: the hard label, that a whole solution is right, or that every step of a chain is."""
     negative: int
@@ -84,9 +88,11 @@ class Tally:
         for kind, count in rows.pairs.items():
             self.pairs[kind] += count
 
-    def report(self, shards: int) -> SplitReport:
-        """The counts so far."""
+    def report(self, shards: int, arrow_bytes: int, file_bytes: int) -> SplitReport:
+        """The counts so far, and what was written."""
         return SplitReport(
+            arrow_bytes=arrow_bytes,
+            file_bytes=file_bytes,
             problems=self.problems,
             rows=self.rows,
             shards=shards,

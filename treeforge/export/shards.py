@@ -45,6 +45,8 @@ class ShardWriter:
         self._group: list[pa.Table] = []
         self._group_bytes = 0
         self._shard_rows = self._shard_bytes = 0
+        self.arrow_bytes = self.file_bytes = 0
+        """Of what was added so far, and of the shards that are closed."""
         self._shards: list[Path] = []
         self._stream: BinaryIO | None = None
         self._writer: Any = None
@@ -109,6 +111,7 @@ class ShardWriter:
             self._group_bytes += piece.nbytes
             self._shard_rows += piece.num_rows
             self._shard_bytes += piece.nbytes
+            self.arrow_bytes += piece.nbytes
             if self._shard_rows == self._rows_per_shard or self._shard_bytes >= SHARD_BYTES:
                 self._finish_shard()
 
@@ -136,6 +139,7 @@ class ShardWriter:
         self._writer.close()
         self._stream.flush()
         os.fsync(self._stream.fileno())
+        self.file_bytes += self._stream.tell()
         self._stream.close()
         self._stream = self._writer = None
         self._shard_rows = self._shard_bytes = 0

@@ -65,7 +65,7 @@ class Sink:
             before = part.tally_rows
             shards = part.close()
             if shards:
-                splits[split] = part.tally.report(shards)
+                splits[split] = part.tally.report(shards, *part.sizes)
             if before > part.tally.rows:
                 self._left_out[MAJORITY] += before - part.tally.rows
         if not splits and (error := self._no_rows(weak)) is not None:
@@ -137,6 +137,11 @@ class _Part:
                 self.tally.add(rows.keep(np.asarray(mask)))
             self._held.clear()
         return self._writer.close()
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the rows as Arrow tables, and of the files."""
+        return self._writer.arrow_bytes, self._writer.file_bytes
 
     def abort(self) -> None:
         self._writer.abort()
