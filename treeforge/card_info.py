@@ -57,7 +57,7 @@ def card_info(
             {
                 "judge": manifest.get("judge", ""),
                 "policy": recipe["judge"]["policy"],
-                "treeforge": manifest["versions"]["treeforge"],
+                "treeforge": manifest["versions"].get("treeforge", "unknown"),
             }
             | _recheck_settings(verdicts)
         ),
@@ -66,7 +66,8 @@ def card_info(
         if compressed is None
         else _compression(compressed, moves=labels.estimator not in FROM_ELSEWHERE),
         problems=_plain(
-            {"source": manifest["problems"]["source"], "digest": manifest["problems"].get("digest", "")} | statuses
+            {"source": manifest["problems"].get("source", ""), "digest": manifest["problems"].get("digest", "")}
+            | statuses
         ),
         solutions=_plain(manifest.get(GIVEN, {})),
         commands=(

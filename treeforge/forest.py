@@ -123,7 +123,7 @@ class Forest:
         self._require(
             np.where(root, self.depth == 0, self.depth == self.depth[parent] + 1), "depth", "one more than the parent's"
         )
-        self._require(self.multiplicity >= 0, "multiplicity", "not negative")
+        self._require(np.isfinite(self.multiplicity) & (self.multiplicity >= 0), "multiplicity", "finite, not negative")
         self._require(self.token_count >= 0, "token_count", "not negative")
         parts = (self.rollouts_correct, self.rollouts_undecided, self.rollouts_truncated)
         counted = sum((part.astype(np.int64) for part in parts), start=np.zeros(self.size, dtype=np.int64))

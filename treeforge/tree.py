@@ -165,7 +165,7 @@ class Tree:
         _require(self.parent[1:] >= 0, "parent", "only row 0 may be a root", offset=1)
         _require(self.parent < rows, "parent", "a parent stands before its children")
         _require(self.depth[1:] == self.depth[self.parent[1:]] + 1, "depth", "one more than the parent's", offset=1)
-        _require(self.multiplicity >= 0, "multiplicity", "not negative")
+        _require(np.isfinite(self.multiplicity) & (self.multiplicity >= 0), "multiplicity", "finite, not negative")
         _require(self.token_count >= 0, "token_count", "not negative")
         counted = self.rollouts_correct.astype(np.int64) + self.rollouts_undecided + self.rollouts_truncated
         _require(

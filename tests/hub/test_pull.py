@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.exports import write_dataset
 from support.hub_server import WRITER, HubServer
@@ -17,12 +19,14 @@ from treeforge import pipeline, views
 from treeforge.cli import invoke
 from treeforge.config import Machine
 from treeforge.configuration import to_dict
-from treeforge.errors import HubError, RunError, StorageError
+from treeforge.errors import ConfigError, HubError, RunError, StorageError
 from treeforge.export.hub import push
 from treeforge.export.hub_pull import pull
 from treeforge.importing import import_file
 from treeforge.labelled import labelled_solutions
+from treeforge.store.parquet import read_table, write_table
 from treeforge.store.run import RunFolder
+from treeforge.store.tables import NODES
 
 REPO = "owner/trees"
 
@@ -155,7 +159,46 @@ def test_what_is_no_whole_run_is_not_taken(
     changed(hub, {f"run/{name}": content})
     with pytest.raises(RunError, match=r"^owner/trees holds no (whole )?run"):
         pull(REPO, tmp_path / "back")
-    assert not (tmp_path / "back").exists()
+    assert not [path for path in tmp_path.iterdir() if "back" in path.name]
+
+
+def unordered(table: pa.Table) -> pa.Table:
+    return table.take(list(range(table.num_rows))[::-1])
+
+
+def without_parents(table: pa.Table) -> pa.Table:
+    parents = pa.array([-1 if row == 0 else 2**31 - 1 for row in table["node_id"].to_pylist()], pa.int32())
+    return table.set_column(2, table.schema.field("parent_id"), parents)
+
+
+@pytest.mark.parametrize("spoil", [unordered, without_parents])
+def test_trees_that_are_none_are_not_taken(hub: HubServer, run: Path, tmp_path: Path, spoil: Any) -> None:
+    push(run, REPO, trees=True)
+    file = tmp_path / "nodes.parquet"
+    write_table(spoil(read_table(run / "trees" / "nodes-00000.parquet", NODES)), file)
+    changed(hub, {"run/trees/nodes-00000.parquet": file.read_bytes()})
+    with pytest.raises(RunError, match=r"nodes-00000\.parquet is missing or damaged"):
+        pull(REPO, tmp_path / "back")
+
+
+def test_out_may_be_here_or_a_link(hub: HubServer, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(run, REPO, trees=True)
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    monkeypatch.chdir(tmp_path / "here")
+    pull(REPO, ".")
+    pull(REPO, tmp_path / "link")
+    assert table_bytes(tmp_path / "here") == table_bytes(tmp_path / "there") != {}
+
+
+@pytest.mark.parametrize("revision", ["", "../x", "a\nb", "-x"])
+def test_revisions_that_cannot_be(hub: HubServer, run: Path, tmp_path: Path, revision: str) -> None:
+    push(run, REPO, trees=True)
+    with pytest.raises(ConfigError, match="is no branch, tag"):
+        pull(REPO, tmp_path / "back", revision=revision)
+    with pytest.raises(ConfigError, match="is no branch, tag"):
+        push(run, REPO, revision=revision)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "problems.parquet"])

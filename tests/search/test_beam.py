@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,6 +15,7 @@ from support.runs import EqualStringJudge, NoLog, problems, scripted_config
 
 from treeforge.config import BudgetConfig, Machine
 from treeforge.policy import ScriptedPolicy, World
+from treeforge.search.progress import Progress
 from treeforge.search.scheduler import Forest
 from treeforge.tree import Finish
 
@@ -92,11 +96,11 @@ def test_a_scorer_that_knows_nothing_is_no_crash():
     assert ended[0] == "done"
 
 
-def scored_forest(scorer, policy, records, **machine):
+def scored_forest(scorer, policy, records, progress=None, **machine):
     settings = scripted_config(strategy="beam", machine=Machine(**machine))
     return Forest(
         settings.recipe, settings.machine, policy, EqualStringJudge(), NoLog(),
-        records.__setitem__, scorer=scorer, clock=time.monotonic,
+        records.__setitem__, progress=progress, scorer=scorer, clock=time.monotonic,
     )  # fmt: skip
 
 
@@ -132,6 +136,55 @@ def test_the_policy_is_asked_for_other_trees_while_a_scorer_works():
     forest = scored_forest(scorer, Watched(World(depth=3, latency=0.001)), records, concurrency=1, open_trees=2)
     asyncio.run(forest.grow(iter(enumerate(problems(2)))))
     assert [records[n].status for n in (0, 1)] == ["done", "done"]
+
+
+def test_the_oldest_tree_is_scored_first_and_none_is_opened_while_some_wait():
+    """Else a run with a budget would begin all trees and end none."""
+    scored, most = [], 0
+    progress = Progress()
+
+    def scorer(problem, steps):
+        nonlocal most
+        scored.append(int(problem.problem_id.removeprefix("sum-")))
+        most = max(most, progress.open)
+        time.sleep(0.0005)
+        return 0.0
+
+    for latency in (0.0, 0.0002):
+        scored.clear()
+        records = {}
+        world = World(depth=3, latency=latency)
+        forest = scored_forest(scorer, ScriptedPolicy(world), records, progress, concurrency=4)
+        asyncio.run(forest.grow(iter(enumerate(problems(40)))))
+        assert len(records) == 40
+        last = {number: place for place, number in enumerate(scored)}
+        first = {number: scored.index(number) for number in last}
+        # So few trees are open at once that each is done before the one a dozen later begins.
+        assert all(last[number] < first[number + 12] for number in range(28))
+    assert most <= 12
+
+
+@pytest.mark.slow
+def test_a_scorer_that_hangs_keeps_no_program_from_ending(tmp_path):
+    script = tmp_path / "hangs.py"
+    script.write_text(
+        "import sys, time\n"
+        "import treeforge as tf\n"
+        "config = tf.load_config(overrides=['search.strategy=beam'], backend='scripted')\n"
+        "def hangs(problem, steps):\n"
+        "    print('scoring', flush=True)\n"
+        "    time.sleep(600)\n"
+        "tf.run([tf.make_problem('1 + 1?', '2')], sys.argv[1], config, scorer=hangs)\n"
+    )
+    command = [sys.executable, str(script), str(tmp_path / "run")]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout.readline() == "scoring\n"
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) != 0
+    finally:
+        running.kill()
+        running.communicate()
 
 
 def test_a_run_stops_while_a_scorer_works():

@@ -21,7 +21,7 @@ from treeforge.errors import ConfigError, HubError, RunError
 from treeforge.export.card import CARD
 from treeforge.export.dataset import DEFAULT_FOLDER
 from treeforge.export.formats import FORMATS
-from treeforge.export.hub_client import check_name, hub_api, retried
+from treeforge.export.hub_client import check_name, check_revision, hub_api, retried
 from treeforge.export.plots import FOLDER as PLOTS
 from treeforge.store.files import storage_error
 from treeforge.store.run import GIVEN_FILE, OPEN, RunFolder
@@ -70,6 +70,7 @@ def push(
     """
     path = Path(path)
     check_name(repo)
+    check_revision(revision)
     if pr and revision:
         raise ConfigError("--pr opens a pull request against the default branch; leave --revision out")
     with _staged(path, trees) as (stage, files):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("treeforge.hub")
 T = TypeVar("T")
 
+_REVISION = re.compile(r"\w[\w./-]*")
 _PASSING = frozenset((409, 429, 500, 502, 503, 504))
 """HTTP statuses that may be gone a moment later; 409 is another commit at the same time."""
 WAITS = (1.0, 4.0, 15.0)
@@ -41,6 +43,12 @@ def _client() -> Any:
     except ImportError:
         raise MissingExtraError("the Hub", "hub") from None
     return huggingface_hub
+
+
+def check_revision(revision: str | None) -> None:
+    """Raise `ConfigError` for what can be no branch, tag, commit or pull request."""
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise ConfigError(f"--revision: {one_line(revision)!r} is no branch, tag, commit or refs/pr/N")
 
 
 def hub_api(*, needs_token: bool = True) -> HfApi:

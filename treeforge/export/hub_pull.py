@@ -6,16 +6,19 @@ import re
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+
 from treeforge.config import Machine
 from treeforge.configuration import to_dict
-from treeforge.errors import DataError, HubError, RunError, StorageError
+from treeforge.errors import DataError, HubError, RunError, StorageError, TreeError
 from treeforge.export.hub import RUN_FOLDER
-from treeforge.export.hub_client import check_name, hub_api, retried
+from treeforge.export.hub_client import check_name, check_revision, hub_api, retried
 from treeforge.store.files import storage_error
+from treeforge.store.forests import NodeTable
 from treeforge.store.imported import SECTION
 from treeforge.store.parquet import read_table
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import NODES, ROLLOUTS, VALUES
+from treeforge.store.tables import NODES, ROLLOUTS, VALUES, tree_bounds
 
 _FILE = re.compile(
     RUN_FOLDER + r"/(manifest\.json|problems\.parquet|given\.parquet|trees/(nodes|rollouts|values)-\d{5}\.parquet)"
@@ -30,8 +33,9 @@ def pull(repo: str, out: Path | str, *, revision: str | None = None) -> RunFolde
     interrupted pull of the same commit goes on. Raises `HubError` where the repository cannot be read or has no run,
     `RunError` where `out` holds something or what came is no whole run.
     """
-    out = Path(out)
+    out = Path(out).resolve()  # `.` and links stand for a folder elsewhere.
     check_name(repo)
+    check_revision(revision)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} holds something already; choose another --out")
     api = hub_api(needs_token=False)
@@ -51,7 +55,11 @@ def pull(repo: str, out: Path | str, *, revision: str | None = None) -> RunFolde
         # Where the Hub is out of reach the client hands back what lies there, whole or not.
         if missing := [name for name, size in sizes.items() if _size(parts / name) != size]:
             raise HubError(f"{missing[0]} of {repo} did not arrive whole; the same command goes on from here")
-        _check(parts / RUN_FOLDER, repo)
+        try:
+            _check(parts / RUN_FOLDER, repo)
+        except RunError:
+            shutil.rmtree(parts, ignore_errors=True)
+            raise
         out.parent.mkdir(parents=True, exist_ok=True)
         (parts / RUN_FOLDER).replace(out)
         shutil.rmtree(parts, ignore_errors=True)
@@ -81,20 +89,30 @@ def _check(folder: Path, repo: str) -> None:
         imported = SECTION in run.manifest
     except (RunError, StorageError, DataError) as error:
         raise RunError(f"{repo} holds no run that can be read: {error}") from error
-    kinds = {"nodes": NODES, "rollouts": ROLLOUTS} | ({"values": VALUES} if imported else {})
+    if not run.problems:
+        raise RunError(f"{repo} holds a run without problems")
     for block in run.blocks:
-        members = set(run.members(block))
-        for kind, schema in kinds.items():
+        sizes = None
+        for kind, schema in {"nodes": NODES, "rollouts": ROLLOUTS, **({"values": VALUES} if imported else {})}.items():
             name = f"trees/{kind}-{block:05d}.parquet"
             try:
-                trees = set(read_table(folder / name, schema, columns=["tree_id"])["tree_id"].unique().to_pylist())
-            except (StorageError, DataError) as error:
+                table = read_table(folder / name, schema)
+                sizes = NodeTable.read(table).sizes if sizes is None else sizes
+                _check_rows(table, sizes)
+            except (StorageError, DataError, TreeError) as error:
                 raise RunError(f"{repo} holds no whole run: {RUN_FOLDER}/{name} is missing or damaged") from error
-            if not trees <= members or (kind != "rollouts" and trees != members):
+            if sizes.keys() != set(run.members(block)):
                 raise RunError(f"{repo} holds no whole run: {RUN_FOLDER}/{name} has not the trees of its problems")
     run.manifest["machine"] = to_dict(Machine())
     run.write_manifest()
     (folder / "logs").mkdir(exist_ok=True)
+
+
+def _check_rows(table: pa.Table, sizes: dict[int, int]) -> None:
+    """Raise `DataError` unless the table's trees are in order, and its rows of nodes that there are."""
+    for number, rows in tree_bounds(table):
+        if table["node_id"][rows].to_numpy().max() >= sizes.get(number, 0):
+            raise DataError(f"a row of tree {number} is of no node", field="node_id")
 
 
 def _size(path: Path) -> int:

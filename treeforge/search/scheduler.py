@@ -15,7 +15,6 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from treeforge.config import Machine, Recipe
@@ -24,6 +23,7 @@ from treeforge.given import GivenSolution
 from treeforge.policy.base import ImmediatePolicy, Policy
 from treeforge.problem import Problem
 from treeforge.sample import Request, Sample
+from treeforge.search.aside import Aside
 from treeforge.search.asking import Asker
 from treeforge.search.growing import GrowingTree, request_base
 from treeforge.search.open_tree import Limits, OpenTree, SampleLog
@@ -76,8 +76,8 @@ class Forest:
         self._sequence = 0
         self._ready: deque[tuple[OpenTree, Sequence[Sequence[Sample]] | None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._thread = ThreadPoolExecutor(1, "scorer") if scorer is not None else None
-        self._in_thread: set[asyncio.Task[None]] = set()
+        self._aside = Aside("scorer") if scorer is not None else None
+        self._scoring: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._wake = asyncio.Event()
         self._more = True
@@ -99,7 +99,7 @@ class Forest:
                 worked_out = self._work(problems)
                 if self._failure is not None:
                     raise self._failure
-                if worked_out and not self._tasks and not self._in_thread:
+                if worked_out and not self._tasks and self._scoring is None:
                     self._settle()
                     return
                 self._settle_soon()
@@ -114,8 +114,8 @@ class Forest:
         finally:
             self.progress.search_seconds = self._limits.seconds
             watchdog.cancel()
-            if self._thread is not None:
-                self._thread.shutdown(wait=False, cancel_futures=True)
+            if self._aside is not None:
+                self._aside.close()
 
     def _work(self, problems: Iterator[tuple[int, Problem]]) -> bool:
         """Do what can be done without waiting, for one turn; True when nothing of that kind is left.
@@ -123,23 +123,25 @@ class Forest:
         Requests that were launched start when the turn ends, so it ends before the next tree is worked on.
         """
         slots, most_open = self.machine.concurrency, self.machine.open_trees
-        turn_ends = self._clock() + _TURN_SECONDS
+        turn_ends, aside = self._clock() + _TURN_SECONDS, self._aside
         launched = False
         while self._failure is None and self._clock() < turn_ends:
             waiting, ready = self._waiting, self._ready
-            if waiting and len(self._tasks) < slots and not (ready and ready[0][0].growing.number < waiting[0][0]):
+            # The thread has one tree at a time. Trees that wait for it hold up no request; meanwhile none is opened.
+            goes_on = ready and (aside is None or self._scoring is None or ready[0][1] is None)
+            if waiting and len(self._tasks) < slots and not (goes_on and ready[0][0].growing.number < waiting[0][0]):
                 self._launch()
                 launched = True
             elif launched:
                 return False
-            elif ready:
+            elif goes_on and (aside is None or ready[0][1] is None):
                 tree, replies = ready.popleft()
-                if self._thread is None:
-                    self._take(tree, self._next(tree, replies))
-                else:
-                    self._in_thread.add(asyncio.create_task(self._advance_in_thread(self._thread, tree, replies)))
-                    launched = True
-            elif len(self._tasks) >= slots or waiting:
+                self._take(tree, self._next(tree, replies))
+            elif goes_on and aside is not None:
+                oldest = min(ready, key=lambda item: item[0].growing.number)
+                ready.remove(oldest)
+                self._scoring = asyncio.create_task(self._score(aside, *oldest))
+            elif ready or len(self._tasks) >= slots or waiting:
                 return True
             elif self._more and self.progress.open < most_open:
                 item = next(problems, None)
@@ -153,7 +155,7 @@ class Forest:
 
     async def _stop(self) -> None:
         """Cancel what is in flight and keep what was answered."""
-        tasks = [*self._tasks, *self._in_thread]
+        tasks = [*self._tasks, *([self._scoring] if self._scoring is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -168,17 +170,16 @@ class Forest:
         self.progress.open += 1
         self._ready.append((tree, None))
 
-    async def _advance_in_thread(
-        self, thread: ThreadPoolExecutor, tree: OpenTree, replies: Sequence[Sequence[Sample]] | None
-    ) -> None:
+    async def _score(self, aside: Aside, tree: OpenTree, replies: Sequence[Sequence[Sample]] | None) -> None:
+        """Take a tree to its next wave in the thread."""
         try:
-            self._take(tree, await asyncio.get_running_loop().run_in_executor(thread, self._next, tree, replies))
+            self._take(tree, await aside.run(self._next, tree, replies))
         except BaseException as error:  # `grow` raises it
             self._failure = self._failure or error
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._in_thread.discard(asyncio.current_task())
+            self._scoring = None
             self._wake.set()
 
     def _next(self, tree: OpenTree, replies: Sequence[Sequence[Sample]] | None) -> list[Request] | tuple[str, str]:

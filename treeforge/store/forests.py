@@ -78,6 +78,11 @@ class NodeTable:
             **texts,
         )
 
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Nodes of each tree, by its tree_id."""
+        return dict(zip(self.numbers.tolist(), self.forest.sizes.tolist(), strict=True))
+
     def select(self, trees: Rows) -> NodeTable:
         """Some of the trees, in the order given."""
         if len(trees) == len(self.numbers) and (np.diff(trees) == 1).all():

@@ -29,7 +29,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise RunError(
             f"{path} is no run folder: it has no manifest.json. Make one with `treeforge run … --out {path}`."
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"{file} cannot be read: {error}. Restore it from a copy of the run folder.") from error
     if not isinstance(manifest, dict):
         raise StorageError(f"{file} is no manifest: it holds no object; restore it from a copy of the run folder")
