@@ -139,6 +139,7 @@ def test_a_server_that_dies_stops_the_run_cleanly_and_the_run_goes_on_when_it_is
     assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_the_command_says_what_to_do_when_the_server_dies(tmp_path):
     with MisbehavingServer(latency=0.02, after=PROBE + 6, schedule=["reset"] * 1000) as server:
         done = command(tmp_path, problems(6), "--server", server.url, "--set", "machine.retries=1")
@@ -220,6 +221,7 @@ def test_a_replica_that_dies_in_the_middle_costs_what_was_in_flight_there(tmp_pa
     assert sum(count - 1 for count in answered.values()) <= twice + 2 * PROBE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_fleet_in_a_storm_leaves_no_trace(tmp_path, impatient, seed):
     faults = {"500": 0.05, "429:0": 0.05, "html": 0.03, "cut": 0.05, "reset": 0.05, "slow:0.05": 0.05, "502": 0.02}

@@ -246,6 +246,7 @@ def test_a_read_only_folder_is_exit_4(problem_file, small_disk):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_exit_4_and_the_run_goes_on_when_there_is_room(problem_file, small_disk):
     disk, remount = small_disk
     options = ["--simulations", "900", "--set", "search.expansions=50", "--json"]

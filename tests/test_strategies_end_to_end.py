@@ -17,6 +17,7 @@ from treeforge.search.strategies import STRATEGIES
 from treeforge.store.run import RunFolder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_is_labelled_exported_and_replayed(strategy, tmp_path):
     result = pipeline.run(problems(4), tmp_path / "run", scripted_config(strategy=strategy, levels=3))

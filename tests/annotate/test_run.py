@@ -80,6 +80,7 @@ def file(tmp_path: Path) -> Path:
 # From file to shards --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_command_labels_exports_and_replays(strategy: str, file: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "run"
@@ -167,6 +168,7 @@ def test_answers_at_once_make_a_run_without_a_request(tmp_path: Path) -> None:
 # Stops, resume, replay ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_slots_and_failures_leave_no_trace(strategy: str, tmp_path: Path) -> None:
     for name, concurrency in (("one", 1), ("many", 64)):

@@ -138,6 +138,7 @@ def test_only_what_a_run_has_is_taken(hub: HubServer, run: Path, tmp_path: Path)
     assert not list(tmp_path.rglob("evil*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -192,6 +193,7 @@ def test_out_may_be_here_or_a_link(hub: HubServer, run: Path, tmp_path: Path, mo
     assert table_bytes(tmp_path / "here") == table_bytes(tmp_path / "there") != {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", ["", "../x", "a\nb", "-x"])
 def test_revisions_that_cannot_be(hub: HubServer, run: Path, tmp_path: Path, revision: str) -> None:
     push(run, REPO, trees=True)

@@ -138,6 +138,7 @@ def test_an_interrupted_push_goes_on(hub: HubServer, run: Path) -> None:
     assert len(hub.files(REPO)) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "match"),
     [

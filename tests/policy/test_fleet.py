@@ -78,6 +78,7 @@ def test_starts_all_and_ends_them_with_their_children(tmp_path):
     until_dead(asyncio.run(run()))
 
 
+@pytest.mark.slow
 def test_a_crashed_server_is_started_again_at_its_address(tmp_path):
     async def run():
         fleet = Fleet([launch(tmp_path, free_ports(1)[0])], cause_in_log, QUICK)
@@ -196,6 +197,7 @@ def test_sigterm_that_is_ignored_is_followed_by_sigkill(tmp_path):
     until_dead(pids(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_orphans_whatever_death_the_parent_dies(tmp_path, number):
     program = f"""

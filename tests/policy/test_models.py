@@ -140,6 +140,7 @@ def test_pull_joins_parts_in_order(cache: Path, tmp_path: Path, monkeypatch: pyt
     assert files(cache) == ["tiny.gguf"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "member", "words"),
     [

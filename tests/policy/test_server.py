@@ -250,6 +250,7 @@ def test_what_was_found_is_logged(caplog):
 # Failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "wait", "says"),
     [

@@ -117,6 +117,7 @@ def test_one_server_that_is_missing_at_the_start_joins_later(caplog):
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_at_the_start_keeps_nobody_back(monkeypatch, caplog):
     monkeypatch.setattr(server, "START_SECONDS", 0.2)
 
@@ -285,6 +286,7 @@ def test_warnings_about_servers_alike_are_said_once(caplog):
         assert caplog.text.count(what) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_fleet_that_dies_fails_and_revives_by_a_seeded_schedule_gives_what_a_good_server_gives(seed):
     requests = [request(seed=i, n=2, tree=i % 7) for i in range(60)]

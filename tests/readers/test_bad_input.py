@@ -183,6 +183,7 @@ def test_a_path_that_is_too_deep(tmp_path: Path) -> None:
     assert "more than 10000 steps" in str(fails(tmp_path, jsonl(tmp_path, row), "prm"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "row"),
     [

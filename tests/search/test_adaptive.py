@@ -260,6 +260,7 @@ def test_held_out_is_for_runs_that_held_something_out(tmp_path):
         tf.pipeline.label(tmp_path / "run", LabelConfig(estimator="held_out"))
 
 
+@pytest.mark.slow
 def test_concurrency_and_replay_leave_no_trace(tmp_path):
     for name, concurrency in (("one", 1), ("many", 64)):
         machine = Machine(concurrency=concurrency)

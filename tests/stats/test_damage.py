@@ -35,6 +35,7 @@ def removed(file):
     file.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [torn, garbled, removed])
 @pytest.mark.parametrize("table", ["trees/nodes", "trees/rollouts", "labels/values", "compressed/nodes"])
 def test_doing_what_the_message_says_gives_every_byte_back(run, capsys, table, damage):
@@ -59,6 +60,7 @@ def test_doing_what_the_message_says_gives_every_byte_back(run, capsys, table, d
     assert invoke(["stats", str(run)]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["trees/nodes", "labels/values", "compressed/nodes"])
 @pytest.mark.parametrize("other", ["other trees", "other numbers", "fewer trees"])
 def test_a_table_of_another_run_is_known_for_one(run, tmp_path, capsys, table, other):

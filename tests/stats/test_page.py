@@ -93,6 +93,7 @@ def test_everything_is_inside(finished, tmp_path, capsys):
     assert len(plots) >= 12
 
 
+@pytest.mark.slow
 def test_every_plot_says_what_to_look_for(finished, tmp_path):
     text = written(tmp_path / "page.html", finished)
     said = re.findall(r"<figcaption><h3>(.*?)</h3>(.*?)</figcaption>", text)
@@ -114,6 +115,7 @@ def test_hostile_texts_are_only_texts(tmp_path):
     assert charts(page)
 
 
+@pytest.mark.slow
 def test_runs_side_by_side(finished, tmp_path):
     other = tmp_path / "other"
     run_pipeline(problems(6), other, scripted_config(budget={"simulations": 4}))
@@ -124,11 +126,13 @@ def test_runs_side_by_side(finished, tmp_path):
     assert {row["run"] for spec in charts(page).values() for row in spec["data"]["values"]} == {"run", "other"}
 
 
+@pytest.mark.slow
 def test_a_run_without_trees_has_a_page(tmp_path):
     page = Page(written(tmp_path / "page.html", write_run(tmp_path / "run", [None])))
     assert len(charts(page)) == 1
 
 
+@pytest.mark.slow
 def test_with_json_the_page_is_written_too(finished, tmp_path, capsys):
     assert invoke(["stats", str(finished), "--json", "--html", str(tmp_path / "page.html")]) == 0
     captured = capsys.readouterr()
@@ -137,6 +141,7 @@ def test_with_json_the_page_is_written_too(finished, tmp_path, capsys):
     assert (tmp_path / "page.html").exists()
 
 
+@pytest.mark.slow
 def test_places_that_cannot_be_written(finished, tmp_path, capsys):
     assert invoke(["stats", str(finished), "--html", str(tmp_path)]) == 2
     assert f"{tmp_path}: that is a folder" in capsys.readouterr().err

@@ -259,6 +259,7 @@ def test_a_chain_too_deep_to_indent_keeps_its_texts():
     assert lines[-1].endswith("2000 step 1999")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["bushy", "star", "chain"])
 def test_a_hundred_thousand_nodes_are_cut_to_what_can_be_read(shape):
     builder = TreeBuilder()
