@@ -14,11 +14,12 @@ from treeforge.compress import CompressReport, DepthReport
 from treeforge.config import CompressConfig, ExportConfig, LabelConfig, SearchConfig
 from treeforge.configuration import convert, to_dict
 from treeforge.export import CardInfo
-from treeforge.export.card import FROM_ELSEWHERE, counted
 from treeforge.label import PRESETS
+from treeforge.printable import counted
 from treeforge.recheck import Verdicts
 from treeforge.store.given import SECTION as GIVEN
 from treeforge.store.run import RunFolder
+from treeforge.value import FROM_ELSEWHERE
 
 MAX_DEPTHS = 10
 """Depths that the card tells apart."""

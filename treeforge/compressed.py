@@ -21,7 +21,7 @@ from treeforge.store.blocks import trees_of
 from treeforge.store.forests import NodeTable
 from treeforge.store.imported import StepValues
 from treeforge.store.run import RunFolder
-from treeforge.store.tables import COMPRESSED, tree_bounds
+from treeforge.store.tables import COMPRESSED
 from treeforge.store.value_table import rows_of_values
 from treeforge.store.views import check_sizes, check_whole, read_view
 from treeforge.value import FROM_ELSEWHERE, WeightedEstimator, estimate
@@ -51,33 +51,31 @@ def compress_block(
 
 def read_passes(
     run: RunFolder, block: int, passes: int, grown: NodeTable, ended: AbstractSet[int]
-) -> Iterator[tuple[int, pa.Table]]:
-    """The tables of a block's passes, by the pass; those without a row are left out.
+) -> Iterator[tuple[int, NodeTable]]:
+    """The trees of a block's passes, by the pass; a pass without any is left out.
 
     Of the trees in `grown`, since others may have ended meanwhile. Raises `StorageError` where a table lacks one of
     `ended`, which had ended before the passes were made, or has trees of other sizes.
     """
     for number in range(1, passes + 1):
         stem = _stem(number)
-        table = trees_of(read_view(run, FOLDER, stem, COMPRESSED, block), set(grown.numbers.tolist()))
-        bounds = tree_bounds(table)
-        trees = np.array([tree for tree, _ in bounds], dtype=np.int32)
+        table = read_view(run, FOLDER, stem, COMPRESSED, block)
+        nodes = NodeTable.read(trees_of(table, set(grown.numbers.tolist())))
         if number == 1:  # It has all trees, later ones only what is new.
-            check_whole(run, FOLDER, stem, block, trees, ended)
-        sizes = grown.forest.sizes[np.searchsorted(grown.numbers, trees)]
-        check_sizes(run, FOLDER, stem, block, [rows.stop - rows.start for _, rows in bounds], sizes)
-        if bounds:
-            yield number, table
+            check_whole(run, FOLDER, stem, block, nodes.numbers.tolist(), ended)
+        sizes = grown.forest.sizes[np.searchsorted(grown.numbers, nodes.numbers)]
+        check_sizes(run, FOLDER, stem, block, nodes.forest.sizes, sizes)
+        if len(nodes.numbers):
+            yield number, nodes
 
 
 def labelled_pass(
-    number: int, table: pa.Table, grown: LabelledForest, config: LabelConfig, spans: tuple[int, ...]
+    number: int, nodes: NodeTable, grown: LabelledForest, config: LabelConfig, spans: tuple[int, ...]
 ) -> LabelledForest | None:
     """What an HNC pass made of some trees, labelled; trees without a merge are left out, None where no other is left.
 
-    `table` has the pass's rows of some of the trees in `grown`.
+    `nodes` are the pass's trees of some of those in `grown`.
     """
-    nodes = NodeTable.read(table)
     changed = np.add.reduceat(nodes.forest.merged, nodes.forest.starts[:-1]) > 0
     if not changed.any():
         return None

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from treeforge.config import Config, Recipe, RunConfig
+from treeforge.config.base import INT64
 from treeforge.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ def _too_large(value: Any, key: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, below in value.items():
             yield from _too_large(below, f"{key}.{name}" if key else str(name))
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+    elif isinstance(value, int) and value not in INT64:
         yield key
 
 

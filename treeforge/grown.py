@@ -63,9 +63,11 @@ class GrownTrees:
         except (DataError, TreeError) as error:
             raise StorageError(f"{path} is damaged: {error}. {how_to_remake(path)}.") from error
         found = table.sizes
-        if self._strange(found) is not None:
+        strange = self._strange(found)
+        if strange is not None:
             self._sizes = self.run.node_counts()  # It may have been grown further since.
-        if (strange := self._strange(found)) is not None:
+            strange = self._strange(found)
+        if strange is not None:
             raise foreign(
                 path, f"{found[strange]} nodes of tree {strange}, where the journal has {self._sizes[strange]}"
             )

@@ -97,3 +97,8 @@ def print_lines(console: Console, lines: Iterable[Text]) -> None:
     remaining = iter(lines)
     while some := list(islice(remaining, 256)):
         console.print(Text("\n").join(some), soft_wrap=True)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, as in "1 problem", "2,000 problems"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")

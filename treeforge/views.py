@@ -241,11 +241,11 @@ def _export_blocks(
     grown = GrownTrees(run, verdicts)
     for block in run.blocks:
         table = read_view(run, "labels", "values", VALUES, block)
-        check_whole(run, "labels", "values", block, table["tree_id"].to_numpy(), ended)
-        if not table.num_rows:
+        members = table["tree_id"].unique().to_pylist()
+        check_whole(run, "labels", "values", block, members, ended)
+        if not members:
             continue
         known = ValueTable.read(table)
-        members = known.numbers.tolist()
         nodes, rollouts = (
             grown.with_rollouts(members) if wants_rollouts else (grown.nodes(members), ROLLOUTS.empty_table())
         )
@@ -261,8 +261,8 @@ def _export_blocks(
             fresh={},
         )
         compressed = (
-            labelled_pass(number, rows, original, labels, config.spans)
-            for number, rows in read_passes(run, block, passes, nodes, ended)
+            labelled_pass(number, merged, original, labels, config.spans)
+            for number, merged in read_passes(run, block, passes, nodes, ended)
         )
         whole = ExportBlock(
             problems=[run.problems[number] for number in members],

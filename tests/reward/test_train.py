@@ -8,18 +8,14 @@ import sys
 
 import numpy as np
 import pytest
+from support.tiny_base import training
 
 from treeforge.errors import ConfigError, DataError, TrainingError
-from treeforge.reward.settings import TrainConfig
 
 for name in ("torch", "transformers", "peft"):
     pytest.importorskip(name, reason="pip install 'treeforge[train]'")
 
 pytestmark = pytest.mark.train
-
-
-def config(base, **more):
-    return TrainConfig(**({"model": str(base), "epochs": 4, "lr": 5e-3, "batch": 8, "window": 128, "evals": 4} | more))
 
 
 def weights(folder):
@@ -32,7 +28,7 @@ def weights(folder):
 def test_a_model_learns_what_a_right_step_looks_like(head, base, hrm_file, tmp_path):
     from treeforge.reward.train import train
 
-    saved = train(hrm_file, tmp_path / "out", config(base, head=head))
+    saved = train(hrm_file, tmp_path / "out", training(base, head=head))
     assert saved.measures.auc > 0.95
     assert saved.train.rows + saved.validation.rows == 160
     assert saved.validation.problems >= 1
@@ -45,7 +41,7 @@ def test_lora_leaves_a_plain_model_behind(base, hrm_file, tmp_path):
 
     from treeforge.reward.train import train
 
-    saved = train(hrm_file, tmp_path / "out", config(base, lora=4, lr=2e-2, epochs=8))
+    saved = train(hrm_file, tmp_path / "out", training(base, lora=4, lr=2e-2, epochs=8))
     assert saved.measures.auc > 0.95
     AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     assert not any("lora" in name for name in weights(tmp_path / "out"))
@@ -55,10 +51,10 @@ def test_the_same_settings_give_the_same_weights(base, hrm_file, tmp_path):
     from treeforge.reward.train import train
 
     one, two = tmp_path / "one", tmp_path / "two"
-    train(hrm_file, one, config(base))
-    train(hrm_file, two, config(base))
+    train(hrm_file, one, training(base))
+    train(hrm_file, two, training(base))
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
-    train(hrm_file, tmp_path / "other", config(base, seed=1))
+    train(hrm_file, tmp_path / "other", training(base, seed=1))
     assert (one / "model.safetensors").read_bytes() != (tmp_path / "other" / "model.safetensors").read_bytes()
 
 
@@ -85,7 +81,7 @@ def test_a_training_that_was_killed_ends_as_if_it_had_not_been(base, hrm_file, t
 
     from treeforge.reward.train import train
 
-    settings = config(base, epochs=3)
+    settings = training(base, epochs=3)
     train(hrm_file, tmp_path / "whole", settings)
     arguments = [str(hrm_file), str(tmp_path / "killed"), msgspec.json.encode(settings).decode()]
     ended = subprocess.run([sys.executable, "-c", KILLED, *arguments], env=os.environ, capture_output=True, text=True)
@@ -101,12 +97,12 @@ def test_a_training_that_was_killed_ends_as_if_it_had_not_been(base, hrm_file, t
 def test_a_finished_training_is_not_done_again(base, hrm_file, tmp_path):
     from treeforge.reward.train import train
 
-    first = train(hrm_file, tmp_path / "out", config(base, epochs=1))
+    first = train(hrm_file, tmp_path / "out", training(base, epochs=1))
     lines = []
-    assert train(hrm_file, tmp_path / "out", config(base, epochs=1), lines.append) == first
+    assert train(hrm_file, tmp_path / "out", training(base, epochs=1), lines.append) == first
     assert lines[-1].endswith("is trained already")
     with pytest.raises(ConfigError, match=r"settings\.lr: 0\.005 there, 0\.01 now"):
-        train(hrm_file, tmp_path / "out", config(base, epochs=1, lr=0.01))
+        train(hrm_file, tmp_path / "out", training(base, epochs=1, lr=0.01))
 
 
 def test_a_folder_of_something_else_is_left_alone(base, hrm_file, tmp_path):
@@ -115,7 +111,7 @@ def test_a_folder_of_something_else_is_left_alone(base, hrm_file, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
     with pytest.raises(ConfigError, match="holds no training"):
-        train(hrm_file, tmp_path / "out", config(base))
+        train(hrm_file, tmp_path / "out", training(base))
 
 
 def test_a_base_without_a_pad_token(hrm_file, tmp_path):
@@ -124,14 +120,14 @@ def test_a_base_without_a_pad_token(hrm_file, tmp_path):
     from treeforge.reward.train import train
 
     base = tiny_base(tmp_path / "base", pad=False)
-    assert train(hrm_file, tmp_path / "out", config(base)).measures.auc > 0.95
+    assert train(hrm_file, tmp_path / "out", training(base)).measures.auc > 0.95
 
 
 def test_what_is_too_long_is_cut_and_counted(base, hrm_file, tmp_path):
     from treeforge.reward.train import train
 
-    assert train(hrm_file, tmp_path / "out", config(base, epochs=1)).truncated == 0
-    short = train(hrm_file, tmp_path / "short", config(base, epochs=1, window=32))
+    assert train(hrm_file, tmp_path / "out", training(base, epochs=1)).truncated == 0
+    short = train(hrm_file, tmp_path / "short", training(base, epochs=1, window=32))
     assert short.truncated == short.train.rows
 
 
@@ -140,21 +136,21 @@ def test_a_path_that_is_no_model(name, hrm_file, tmp_path):
     from treeforge.reward.train import train
 
     with pytest.raises(ConfigError, match="no model"):
-        train(hrm_file, tmp_path / "out", config(name))
+        train(hrm_file, tmp_path / "out", training(name))
 
 
 def test_a_folder_that_is_no_model(hrm_file, tmp_path):
     from treeforge.reward.train import train
 
     with pytest.raises(ConfigError, match=r"config\.json"):
-        train(hrm_file, tmp_path / "out", config(hrm_file.parent))
+        train(hrm_file, tmp_path / "out", training(hrm_file.parent))
 
 
 def test_a_loss_that_is_no_number_stops_the_training_and_keeps_the_last_checkpoint(base, hrm_file, tmp_path):
     from treeforge.reward.train import train
 
     with pytest.raises(TrainingError, match="lower --lr"):
-        train(hrm_file, tmp_path / "out", config(base, lr=1e30, warmup=0, epochs=8))
+        train(hrm_file, tmp_path / "out", training(base, lr=1e30, warmup=0, epochs=8))
     assert not (tmp_path / "out" / "reward.json").exists()
 
 
@@ -165,5 +161,5 @@ def test_bad_data_is_said_before_a_model_is_loaded(tmp_path):
     row = {"prompt": "q", "previous": "", "current": "a", "span": 1, "hard": True, "problem_id": "p"}
     rows.write_text((json.dumps(row) + "\n") * 20)
     with pytest.raises(DataError, match="labelled right"):
-        train(rows, tmp_path / "out", config("./nowhere"))
+        train(rows, tmp_path / "out", training("./nowhere"))
     assert not (tmp_path / "out").exists()

@@ -1,11 +1,12 @@
 """Trainings that stop at bad moments, on a tiny model: what is left behind, and that the same command ends alike."""
 
 import json
+from functools import partial
 
 import pytest
+from support.tiny_base import training
 
 from treeforge.errors import RunLockedError, StorageError
-from treeforge.reward.settings import TrainConfig
 from treeforge.store.lock import take_lock
 
 for name in ("torch", "transformers", "peft"):
@@ -13,9 +14,7 @@ for name in ("torch", "transformers", "peft"):
 
 pytestmark = pytest.mark.train
 
-
-def config(base, **more):
-    return TrainConfig(**({"model": str(base), "epochs": 1, "lr": 5e-3, "batch": 8, "window": 128, "evals": 4} | more))
+config = partial(training, epochs=1)
 
 
 def weights(folder):

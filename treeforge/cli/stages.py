@@ -121,7 +121,7 @@ def export(
     from treeforge import views
     from treeforge.config import ExportConfig
     from treeforge.export.formats.stepwise import AFTER
-    from treeforge.printable import one_line
+    from treeforge.printable import counted, one_line
 
     filters = {
         "tokenizer": tokenizer,
@@ -155,7 +155,7 @@ def export(
     for reason, count in summary.dropped.items():
         typer.echo(f"Dropped: {count:,} × {reason}")
     for name, ids in summary.contaminated.items():
-        problems = "1 problem" if len(ids) == 1 else f"{len(ids):,} problems"
+        problems = counted(len(ids), "problem")
         typer.echo(f"Share an n-gram with {one_line(name)}, left out: {problems}, listed on the card")
 
 
@@ -164,6 +164,7 @@ def _export_graphs(
 ) -> bool:
     """Write trees as graphs where `formats` asks for that; whether it did."""
     from treeforge.errors import ConfigError
+    from treeforge.printable import counted
     from treeforge.view.graphs import choose_graph_formats, write_graphs
 
     chosen = choose_graph_formats(formats)
@@ -181,7 +182,7 @@ def _export_graphs(
     if json:
         results.print_json({"path": str(out), "trees": trees, "files": trees * len(chosen)})
     else:
-        typer.echo(f"{out}: {'1 tree' if trees == 1 else f'{trees:,} trees'} as {', '.join(chosen)}")
+        typer.echo(f"{out}: {counted(trees, 'tree')} as {', '.join(chosen)}")
     return True
 
 

@@ -11,6 +11,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all configs: immutable, keyword-only, unknown keys refused."""
 
 
+INT64 = range(-(2**63), 2**63)
+"""Whole numbers that files, databases and digests can hold."""
+
+
 def positive(config: Config, *names: str) -> None:
     """Raise `ValueError` unless these fields are finite and greater than 0."""
     for name in names:
@@ -29,7 +33,7 @@ def not_negative(config: Config, *names: str) -> None:
 def fits_64_bits(config: object, *names: str) -> None:
     """Raise `ValueError` unless these whole numbers fit in 64 bits with their sign."""
     for name in names:
-        if not -(2**63) <= getattr(config, name) < 2**63:
+        if getattr(config, name) not in INT64:
             raise ValueError(f"{name} must fit in 64 bits, not {getattr(config, name)}")
 
 

@@ -18,6 +18,8 @@ from treeforge.export.formats import FORMATS
 from treeforge.export.front_matter import front_matter
 from treeforge.export.plots import Plot
 from treeforge.export.report import ExportReport, FormatReport, SplitReport
+from treeforge.export.schemas import scalar_name
+from treeforge.printable import counted
 
 CARD = "README.md"
 
@@ -35,7 +37,7 @@ corrected is a positive row.
 A value depends on the policy that was sampled: a step that this model cannot finish may be sound. A right final answer
 does not prove that every step before it is right."""
 
-FROM_ELSEWHERE = {
+_FROM_ELSEWHERE = {
     "human": """\
 The labels are ratings that people gave to single steps; no program and no model of ours judged one. `soft` is the
 rating (1 right, 0 wrong), and a step without a rating, or with a neutral one, has no label unless it says so below.
@@ -117,12 +119,12 @@ def _body(info: CardInfo, config: ExportConfig, report: ExportReport, plots: Seq
         yield from _settings(name, settings)
     yield "## What a label means\n"
     estimator = info.labels.get("estimator", "")
-    yield FROM_ELSEWHERE.get(estimator, _LABELS)
+    yield _FROM_ELSEWHERE.get(estimator, _LABELS)
     yield ""
     yield from _settings("Labels", info.labels)
     if info.compression:
         yield "## Compression\n"
-        yield _COMPRESSION_FROM_ELSEWHERE if estimator in FROM_ELSEWHERE else _COMPRESSION
+        yield _COMPRESSION_FROM_ELSEWHERE if estimator in _FROM_ELSEWHERE else _COMPRESSION
         yield ""
         yield from _settings("HNC", info.compression)
     yield from _filters(config, report)
@@ -235,9 +237,4 @@ def type_name(kind: Any) -> str:
         return f"list of {type_name(kind.value_type)}"
     if pa.types.is_struct(kind):
         return "struct of " + ", ".join(f"{field.name}: {type_name(field.type)}" for field in kind)
-    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, as in "1 problem", "2,000 problems"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    return scalar_name(kind)

@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from treeforge.export.formats import FORMATS
 from treeforge.export.report import ExportReport, FormatReport
+from treeforge.export.schemas import scalar_name
 
 _TAGS = ("reward-model", "process-reward-model", "reasoning", "synthetic", "treeforge")
 _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
-_DTYPES = {"float": "float32", "double": "float64"}
-"""Names of `datasets` where they are not Arrow's."""
 
 
 def front_matter(title: str, license: str, report: ExportReport) -> Iterator[str]:
@@ -70,7 +69,7 @@ def _kind(kind: Any, indent: str) -> Iterator[str]:
         for field in kind:
             yield from _feature(field.name, field.type, indent)
     elif not pa.types.is_list(kind):
-        yield f"{indent}dtype: {_DTYPES.get(str(kind), str(kind))}"
+        yield f"{indent}dtype: {scalar_name(kind)}"
     elif pa.types.is_struct(kind.value_type):
         yield f"{indent}list:"
         for field in kind.value_type:
@@ -79,7 +78,7 @@ def _kind(kind: Any, indent: str) -> Iterator[str]:
         yield f"{indent}list:"
         yield from _kind(kind.value_type, indent + "  ")
     else:
-        yield f"{indent}list: {_DTYPES.get(str(kind.value_type), str(kind.value_type))}"
+        yield f"{indent}list: {scalar_name(kind.value_type)}"
 
 
 def yaml_string(text: str) -> str:

@@ -24,6 +24,11 @@ Columns = Mapping[str, Any]
 """One entry a column, all of one length: a numpy array, an Arrow array, or a list of texts or of tuples."""
 
 
+def scalar_name(kind: Any) -> str:
+    """An Arrow type that holds no others, as `datasets` and polars users know it."""
+    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
+
+
 class Column(msgspec.Struct, frozen=True):
     """One column of a format."""
 

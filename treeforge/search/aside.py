@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,12 +23,13 @@ class Aside:
         answer: asyncio.Future[Any] = loop.create_future()
 
         def work() -> None:
+            settle: Callable[[Any], None] = answer.set_result
             try:
-                settle = partial(_settle, answer.set_result, answer, call(*arguments))
+                found = call(*arguments)
             except BaseException as error:  # noqa: BLE001 - whoever awaits it raises it
-                settle = partial(_settle, answer.set_exception, answer, error)
+                settle, found = answer.set_exception, error
             with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
-                loop.call_soon_threadsafe(settle)
+                loop.call_soon_threadsafe(_settle, answer, settle, found)
 
         if not self._thread.is_alive():
             self._thread.start()
@@ -45,6 +45,6 @@ class Aside:
             call()
 
 
-def _settle(settle: Callable[[Any], None], answer: asyncio.Future[Any], value: Any) -> None:
+def _settle(answer: asyncio.Future[Any], settle: Callable[[Any], None], value: Any) -> None:
     if not answer.done():
         settle(value)

@@ -137,10 +137,10 @@ class Forest:
             elif goes_on and (aside is None or ready[0][1] is None):
                 tree, replies = ready.popleft()
                 self._take(tree, self._next(tree, replies))
-            elif goes_on and aside is not None:
+            elif goes_on:
                 oldest = min(ready, key=lambda item: item[0].growing.number)
                 ready.remove(oldest)
-                self._scoring = asyncio.create_task(self._score(aside, *oldest))
+                self._scoring = asyncio.create_task(self._score(*oldest))
             elif ready or len(self._tasks) >= slots or waiting:
                 return True
             elif self._more and self.progress.open < most_open:
@@ -170,10 +170,11 @@ class Forest:
         self.progress.open += 1
         self._ready.append((tree, None))
 
-    async def _score(self, aside: Aside, tree: OpenTree, replies: Sequence[Sequence[Sample]] | None) -> None:
+    async def _score(self, tree: OpenTree, replies: Sequence[Sequence[Sample]] | None) -> None:
         """Take a tree to its next wave in the thread."""
+        assert self._aside is not None
         try:
-            self._take(tree, await aside.run(self._next, tree, replies))
+            self._take(tree, await self._aside.run(self._next, tree, replies))
         except BaseException as error:  # `grow` raises it
             self._failure = self._failure or error
             if not isinstance(error, Exception):

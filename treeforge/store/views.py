@@ -17,7 +17,6 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from treeforge.errors import RunLockedError, StorageError
 from treeforge.hashing import digest_object
@@ -87,8 +86,9 @@ def write_view_blocks(
     for block in run.blocks:
         members = [n for n in run.members(block) if statuses[n][0] != "open"]
         for stem, table in (make(members) if members else {}).items():
-            files.append(f"{stem}-{block:05d}.parquet")
-            write_table(table, root / files[-1])
+            file = _file(run, folder, stem, block)
+            files.append(file.name)
+            write_table(table, file)
     about = {"config": config, "trees": _trees_digest(run, statuses), "report": report(), "files": files}
     with atomic_file(root / "view.json") as stream:
         stream.write(json.dumps(about, indent=2, sort_keys=True).encode() + b"\n")
@@ -114,7 +114,7 @@ def view_state(run: RunFolder, folder: str) -> dict[str, Any] | None:
 
 def read_view(run: RunFolder, folder: str, stem: str, schema: pa.Schema, block: int) -> pa.Table:
     """The rows of one block; an empty table where the block has none. `StorageError` for trees of other blocks."""
-    path: Path = run.path / folder / f"{stem}-{block:05d}.parquet"
+    path = _file(run, folder, stem, block)
     if not path.exists():
         return schema.empty_table()
     table = read_table(path, schema)
@@ -127,17 +127,24 @@ def read_view(run: RunFolder, folder: str, stem: str, schema: pa.Schema, block: 
 def check_sizes(run: RunFolder, folder: str, stem: str, block: int, sizes: Any, grown: Any) -> None:
     """`StorageError` unless the trees of a view's table (`sizes`, int[trees]) have as many nodes as the run's."""
     if not np.array_equal(sizes, grown):
-        path = run.path / folder / f"{stem}-{block:05d}.parquet"
-        raise foreign(path, f"other trees than {run.path / 'trees'} (their numbers of nodes differ)")
+        raise foreign(
+            _file(run, folder, stem, block),
+            f"other trees than {run.path / 'trees'} (their numbers of nodes differ)",
+        )
 
 
 def check_whole(
-    run: RunFolder, folder: str, stem: str, block: int, numbers: NDArray[np.int32], ended: AbstractSet[int]
+    run: RunFolder, folder: str, stem: str, block: int, numbers: Sequence[int], ended: AbstractSet[int]
 ) -> None:
     """`StorageError` unless a view's table (of the trees `numbers`) has all of a block that had ended before it was
     made."""
-    if missing := (ended & set(run.members(block))) - set(numbers.tolist()):
-        raise foreign(run.path / folder / f"{stem}-{block:05d}.parquet", f"no tree {min(missing)}, which has ended")
+    if missing := (ended & set(run.members(block))) - set(numbers):
+        raise foreign(_file(run, folder, stem, block), f"no tree {min(missing)}, which has ended")
+
+
+def _file(run: RunFolder, folder: str, stem: str, block: int) -> Path:
+    """Where a view's table of a block lies."""
+    return run.path / folder / f"{stem}-{block:05d}.parquet"
 
 
 def _trees_digest(run: RunFolder, statuses: dict[int, tuple[str, str]]) -> str:
